@@ -1,0 +1,1 @@
+"""flake8 plugin: reports what `actor-wg migrate` would change."""
