@@ -33,10 +33,21 @@ class Reference:
     path: tuple[Segment, ...]
 
 
-def references(text: str, start: int = 0, end: int | None = None) -> Iterator[Reference]:
-    """The interpolations in `text[start:end]`; places count from the start of `text`."""
-    for match in _REFERENCE.finditer(text, start, len(text) if end is None else end):
-        if len(match["escape"]) % 2:
+def references(value: str) -> Iterator[Reference]:
+    """The interpolations in a value."""
+    return _references(value, 0, len(value), 1)
+
+
+def references_in(text: str, node: ScalarNode) -> Iterator[Reference]:
+    """The interpolations in a scalar as it is written in `text`, where their places are."""
+    written = 2 if node.style == '"' else 1
+    return _references(text, node.start_mark.index, node.end_mark.index, written)
+
+
+def _references(text: str, start: int, end: int, written: int) -> Iterator[Reference]:
+    """The interpolations in `text[start:end]`, a backslash being `written` characters there."""
+    for match in _REFERENCE.finditer(text, start, end):
+        if len(match["escape"]) // written % 2:
             continue
         path, place = match["path"], match.start("path")
         ups = len(path) - len(path.lstrip("."))

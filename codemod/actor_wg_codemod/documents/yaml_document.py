@@ -9,7 +9,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from actor_wg_codemod.model import Edit, Finding, Fix, Safety, Span
 
-from .interpolations import references, steps
+from .interpolations import references_in, steps
 from .lines import DocumentError, Offsets, split_lines
 from .yaml_tree import bases, compose, lookup, own_pairs, walk
 
@@ -56,8 +56,7 @@ class _Document:
             yield from self._config_map(placed.node)
         for placed in self._nodes:
             if isinstance(placed.node, ScalarNode) and "${" in placed.node.value:
-                start, end = placed.node.start_mark.index, placed.node.end_mark.index
-                for reference in references(self._text, start, end):
+                for reference in references_in(self._text, placed.node):
                     for segment, mapping in steps(reference, placed, self._root):
                         if segment.name == self._old and self._points(mapping, renamed):
                             yield self._interpolation(segment.start)
@@ -180,7 +179,8 @@ def _block(text: str, node: ScalarNode) -> tuple[int, int, str] | None:
     if node.style != "|" or not _BLOCK_HEADER.fullmatch(header):
         return None
     above = len(split_lines(text[: node.start_mark.index]))
-    body = split_lines(text)[above : above + len(lines) - 1]
+    # The slice may end with the indentation of what follows the block.
+    body = lines[1:] if lines[-1].strip() else lines[1:-1]
     first = next((line for line in body if line.strip()), "")
     indent = len(first) - len(first.lstrip(" "))
     inner = "\n".join(line[indent:] for line in body)
