@@ -147,17 +147,16 @@ class Packer:
             self._close(last=False)
         chunks: torch.Tensor | None = None
         for fresh, chunk_offset, chunk_size, offset in place(nbytes, self._used, self._bucket_size):
-            if fresh and self._bucket is not None and self._segments:
+            if fresh and self._segments:
                 self._close(last=False)
-            if self._bucket is None:
-                self._bucket = self._acquire()
+            bucket = self.current()
             if chunk_size:
                 if chunk_size == nbytes and tensor.is_contiguous():
                     source = tensor.view(-1).view(torch.uint8)
                 else:
                     chunks = as_bytes(tensor) if chunks is None else chunks
                     source = chunks[chunk_offset : chunk_offset + chunk_size]
-                self._bucket[offset : offset + chunk_size].copy_(source, non_blocking=True)
+                bucket[offset : offset + chunk_size].copy_(source, non_blocking=True)
             self._segments.append(TensorMeta(name, shape, dtype, chunk_offset, chunk_size, offset))
             self._used = offset + chunk_size
             self._body += body
@@ -165,12 +164,17 @@ class Packer:
 
     def close(self) -> None:
         """Publish the last bucket, which may be empty."""
-        if self._bucket is None:
-            self._bucket = self._acquire()
+        self.current()
         self._close(last=True)
 
+    def current(self) -> torch.Tensor:
+        """Return the bucket that is being filled; acquire one where there is none."""
+        if self._bucket is None:
+            self._bucket = self._acquire()
+        return self._bucket
+
     def _close(self, *, last: bool) -> None:
-        bucket, segments = cast("torch.Tensor", self._bucket)[: self._used], self._segments
+        bucket, segments = self.current()[: self._used], self._segments
         self._bucket, self._segments, self._used, self._body = None, [], 0, 0
         self._publish(bucket, segments, len(self._names), last)
 

@@ -141,7 +141,7 @@ class CheckpointEngine(ABC):
         """
 
     @abstractmethod
-    def init_process_group(self, **kwargs: Any) -> None:
+    def init_process_group(self, *args: Any, **kwargs: Any) -> None:
         """Connect to the peers. Called in every worker with its entry of the topology.
 
         Blocks until all peers are there, at most for the engine's own timeout. After an error

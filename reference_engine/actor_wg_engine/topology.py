@@ -155,3 +155,40 @@ def check_lists(kwargs: Mapping[str, object], world_size: int, who: str) -> None
                 f"build_topology returned {found} for {key!r} of the {who}; "
                 f"it must be a list with one entry for each of its {world_size} workers"
             )
+
+
+def common_kwargs(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return rank, world size, session and generation by group rank.
+
+    The generation is the present one where every member reports that it is connected in the very
+    place that it would get again; else it is the new one that the master offers.
+
+    Args:
+        entries: metadata of the members, the source first.
+
+    Raises:
+        TopologyError: the first actor is not the master.
+    """
+    world_size = len(entries)
+    session, generation = entries[0].get("session"), entries[0].get("generation")
+    if not session or generation is None:
+        raise TopologyError(
+            "the first actor is not the master; create the engine of actor rank 0 with is_master=True"
+        )
+    kept = entries[0].get("connected")
+    if kept and all(
+        list(entry.get("connected") or ()) == [session, kept[1], rank, world_size]
+        for rank, entry in enumerate(entries)
+    ):
+        generation = kept[1]
+    return {
+        "rank": list(range(world_size)),
+        "world_size": [world_size] * world_size,
+        "session": [session] * world_size,
+        "generation": [generation] * world_size,
+    }
+
+
+def outside(common: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return what the actors outside the group get for the keywords of `common_kwargs`."""
+    return {key: OUTSIDE if key == "rank" else values[0] for key, values in common.items()}

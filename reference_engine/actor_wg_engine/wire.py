@@ -207,6 +207,11 @@ def sizes(prefix: bytes, bucket_size: int) -> tuple[int, int]:
     return body_bytes, payload_bytes
 
 
+def is_last(frame: bytes) -> bool:
+    """Say whether a header, even one that is otherwise wrong, announces the end of the stream."""
+    return len(frame) >= PREFIX_BYTES and bool(_PREFIX.unpack_from(frame)[2] & (LAST | FAILED))
+
+
 def decode(
     frame: bytes, stream: Stream, sequence: int, version: int | None, bucket_size: int
 ) -> Header:

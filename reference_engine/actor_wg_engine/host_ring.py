@@ -1,0 +1,384 @@
+"""Buckets in shared memory: one owner fills them, the other workers of its host read them in place.
+
+The memory is a memfd, handed over a Unix socket in the abstract namespace: nothing has a name in the
+file system, so nothing is left behind, whatever is killed. The same socket carries the headers to
+the reader, and releases and the status back. A peer that dies is seen at once, as its socket closes.
+
+    reader -> owner   hello (token, rank)      once
+    owner -> reader   welcome (slots) + memfd  once
+    owner -> reader   a header per bucket; bucket n lies in slot n % slots
+    reader -> owner   "r" for each bucket that may be overwritten; "s" + text at the end of a sync
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import mmap
+import os
+import secrets
+import socket
+import struct
+from dataclasses import dataclass, field
+
+import torch
+
+from actor_wg_engine import wire
+from actor_wg_engine.bucket_engine import Link
+from actor_wg_engine.errors import PeerLostError, SyncTimeoutError, WireError
+from actor_wg_engine.waiting import AbortFlag, Deadline
+
+SLOTS = 3
+_HELLO = struct.Struct("<4s16sQi")
+_WELCOME = struct.Struct("<4sIQ")
+_MAGIC = b"AWGR"
+_PAGE = 4096
+_MAX_MESSAGE = wire.PREFIX_BYTES + wire.MAX_BODY_BYTES
+_RELEASE = b"r"
+_STATUS = b"s"
+#: In front of the payload there is room for the prefix of the header, behind it for the body, so
+#: that a whole bucket with its header can travel on as one message.
+FRONT = 256
+
+
+class RingListener:
+    """The address where a worker can be reached by the readers of its host."""
+
+    def __init__(self) -> None:
+        self.name = f"actor-wg-{secrets.token_hex(16)}"
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.bind(f"\0{self.name}")
+        self.socket.listen(64)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.socket.close()
+
+
+class Memory:
+    """Equal slots in one shared file, mapped."""
+
+    def __init__(self, descriptor: int, slots: int, bucket_size: int) -> None:
+        self.slots = slots
+        self.bucket_size = bucket_size
+        self.stride = -(-(FRONT + bucket_size + _PAGE + wire.MAX_BODY_BYTES) // _PAGE) * _PAGE
+        if os.fstat(descriptor).st_size < slots * self.stride:
+            raise WireError("the shared memory is smaller than its slots")
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        self._map = mmap.mmap(descriptor, slots * self.stride, flags=flags)
+        everything = torch.frombuffer(self._map, dtype=torch.uint8)
+        self._slots = [everything[i * self.stride : (i + 1) * self.stride] for i in range(slots)]
+
+    @classmethod
+    def create(cls, slots: int, bucket_size: int) -> tuple[Memory, int]:
+        """Make a shared file and map it; every page is touched, as fresh pages are slow.
+
+        Returns:
+            The memory, and the descriptor to hand to the readers and to close.
+        """
+        descriptor = os.memfd_create("actor-wg", os.MFD_CLOEXEC)
+        stride = -(-(FRONT + bucket_size + _PAGE + wire.MAX_BODY_BYTES) // _PAGE) * _PAGE
+        os.ftruncate(descriptor, slots * stride)
+        return cls(descriptor, slots, bucket_size), descriptor
+
+    def slot(self, sequence: int) -> torch.Tensor:
+        """Return the whole slot of a bucket, with the room for its header."""
+        return self._slots[sequence % self.slots]
+
+    def payload(self, sequence: int) -> torch.Tensor:
+        """Return the part of a slot that carries the tensors."""
+        return self.slot(sequence)[FRONT : FRONT + self.bucket_size]
+
+
+@dataclass
+class _Reader:
+    rank: int
+    connection: socket.socket
+    released: int = 0
+    failure: str | None = None
+    status: str | None = None
+
+
+@dataclass
+class HostRing:
+    """The owner's side: its memory and the readers of its host.
+
+    A reader that is lost does not stop the others; its failure is its status.
+    """
+
+    memory: Memory
+    flag: AbortFlag
+    _readers: list[_Reader] = field(default_factory=list)
+
+    @classmethod
+    def open(
+        cls, listener: RingListener | None, readers: tuple[int, ...], stream: wire.Stream,
+        bucket_size: int, flag: AbortFlag, deadline: Deadline,
+    ) -> HostRing:  # fmt: skip
+        """Make the memory and wait until every reader has connected and shown the token.
+
+        Raises:
+            SyncTimeoutError: a reader did not come; the message names the group ranks.
+        """
+        memory, descriptor = Memory.create(SLOTS, bucket_size)
+        ring = cls(memory, flag)
+        try:
+            missing = set(readers)
+            while missing:
+                what = f"connection from group ranks {sorted(missing)} on this host"
+                assert listener is not None
+                flag.readable([listener.socket.fileno()], deadline, what)
+                connection, _ = listener.socket.accept()
+                rank = _welcome(connection, descriptor, memory, stream, missing, flag, deadline)
+                if rank is None:
+                    connection.close()
+                    continue
+                missing.discard(rank)
+                ring._readers.append(_Reader(rank, connection))
+        except BaseException:
+            ring.close()
+            raise
+        finally:
+            os.close(descriptor)
+        return ring
+
+    @property
+    def failures(self) -> dict[int, str]:
+        """The readers that are lost, by group rank, with the reason."""
+        return {r.rank: r.failure for r in self._readers if r.failure is not None}
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody reads any more, though somebody did."""
+        return bool(self._readers) and all(r.failure is not None for r in self._readers)
+
+    def wait_free(self, sequence: int, deadline: Deadline) -> None:
+        """Block until all readers have released the slot that bucket `sequence` will use."""
+        due = sequence - self.memory.slots + 1
+        self._until(lambda r: r.released >= due, deadline, "release of a bucket")
+
+    def announce(self, frame: bytes) -> None:
+        """Tell the readers of a bucket. Never blocks for long: the ring bounds what is under way."""
+        for reader in self._readers:
+            if reader.failure is None:
+                try:
+                    reader.connection.sendall(frame)
+                except OSError as error:
+                    reader.failure = f"lost: {error}"
+
+    def collect(self, deadline: Deadline) -> dict[int, str]:
+        """Wait for the statuses of this sync; a lost reader's is its failure."""
+        self._until(lambda r: r.status is not None, deadline, "status")
+        statuses = {r.rank: r.failure or r.status or "" for r in self._readers}
+        for reader in self._readers:
+            reader.status = None
+        return statuses
+
+    def close(self) -> None:
+        """Hang up on all readers."""
+        for reader in self._readers:
+            reader.connection.close()
+
+    def _until(self, done: object, deadline: Deadline, what: str) -> None:
+        assert callable(done)
+        while True:
+            waiting = {
+                r.connection.fileno(): r for r in self._readers if r.failure is None and not done(r)
+            }
+            if not waiting:
+                self.flag.check()
+                return
+            ranks = sorted(r.rank for r in waiting.values())
+            for descriptor in self.flag.readable(
+                waiting, deadline, f"{what} from group ranks {ranks}"
+            ):
+                _hear(waiting[descriptor])
+
+
+def _hear(reader: _Reader) -> None:
+    """Take in everything a reader has said."""
+    while True:
+        try:
+            message = reader.connection.recv(_MAX_MESSAGE, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            reader.failure = f"lost: {error}"
+            return
+        if not message:
+            reader.failure = "lost: it closed the connection, or died"
+            return
+        if message[:1] == _RELEASE:
+            reader.released += 1
+        elif message[:1] == _STATUS:
+            reader.status = message[1:].decode(errors="replace")
+        else:
+            reader.failure = "lost: it sent something that is neither release nor status"
+            return
+
+
+def _welcome(
+    connection: socket.socket, descriptor: int, memory: Memory, stream: wire.Stream,
+    missing: set[int], flag: AbortFlag, deadline: Deadline,
+) -> int | None:  # fmt: skip
+    """Check a hello and hand over the memory; None for a stranger."""
+    try:
+        flag.readable([connection.fileno()], deadline.at_most(1.0), "hello")
+        hello = connection.recv(_HELLO.size + 1)
+        if len(hello) != _HELLO.size:
+            return None
+        magic, session, generation, rank = _HELLO.unpack(hello)
+        known = secrets.compare_digest(session, stream.session)
+        if magic != _MAGIC or not known or generation != stream.generation or rank not in missing:
+            return None
+        message = _WELCOME.pack(_MAGIC, memory.slots, memory.bucket_size)
+        rights = array.array("i", [descriptor])
+        connection.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    except (OSError, SyncTimeoutError):
+        return None
+    return int(rank)
+
+
+class RingReader(Link):
+    """The reader's side: a link that receives from the owner on the same host."""
+
+    def __init__(
+        self,
+        owner: int,
+        name: str,
+        rank: int,
+        stream: wire.Stream,
+        flag: AbortFlag,
+        deadline: Deadline,
+    ) -> None:
+        self._owner = owner
+        self._flag = flag
+        self._sequence = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._memory = self._enter(name, rank, stream, deadline)
+        except BaseException:
+            self._socket.close()
+            raise
+        self.bucket_size = self._memory.bucket_size
+
+    def _enter(self, name: str, rank: int, stream: wire.Stream, deadline: Deadline) -> Memory:
+        try:
+            self._socket.connect(f"\0{name}")
+            self._socket.sendall(_HELLO.pack(_MAGIC, stream.session, stream.generation, rank))
+        except OSError as error:
+            raise PeerLostError(f"group rank {self._owner} cannot be reached: {error}") from error
+        self._flag.readable(
+            [self._socket.fileno()], deadline, f"welcome from group rank {self._owner}"
+        )
+        rights = array.array("i")
+        message, ancillary, *_ = self._socket.recvmsg(_WELCOME.size + 1, socket.CMSG_SPACE(4))
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                rights.frombytes(data[: len(data) - len(data) % rights.itemsize])
+        try:
+            if len(message) != _WELCOME.size or len(rights) != 1:
+                raise PeerLostError(
+                    f"group rank {self._owner} refused or left during the handshake"
+                )
+            magic, slots, bucket_size = _WELCOME.unpack(message)
+            if magic != _MAGIC:
+                raise WireError(f"no welcome: it begins with {magic!r}")
+            return Memory(rights[0], slots, bucket_size)
+        finally:
+            for descriptor in rights:
+                os.close(descriptor)
+
+    def acquire(self, deadline: Deadline) -> torch.Tensor:
+        """Refused: this end only receives."""
+        raise NotImplementedError("a receiver has no buckets to fill")
+
+    def publish(self, frame: bytes, bucket: torch.Tensor, deadline: Deadline) -> None:
+        """Refused: this end only receives."""
+        raise NotImplementedError("a receiver has nothing to publish")
+
+    def next_bucket(self, deadline: Deadline) -> tuple[bytes, torch.Tensor]:
+        """Wait for the next header and return it with its payload, in place."""
+        what = f"bucket from group rank {self._owner}"
+        self._flag.readable([self._socket.fileno()], deadline, what)
+        try:
+            frame = self._socket.recv(_MAX_MESSAGE)
+        except OSError as error:
+            raise PeerLostError(f"group rank {self._owner} is lost: {error}") from error
+        if not frame:
+            raise PeerLostError(
+                f"group rank {self._owner} is lost: it closed the connection, or died"
+            )
+        _, payload_bytes = wire.sizes(frame, self.bucket_size)
+        bucket = self._memory.payload(self._sequence)[:payload_bytes]
+        self._sequence += 1
+        return frame, bucket
+
+    def release(self) -> None:
+        """Let the owner overwrite the oldest bucket."""
+        self._tell(_RELEASE)
+
+    def settle(self, status: str, deadline: Deadline) -> dict[int, str]:
+        """Report the own status to the owner."""
+        deadline.remaining("status")
+        self._tell(_STATUS + status.encode()[:4096])
+        return {}
+
+    def abort(self) -> None:
+        """Wake whatever waits."""
+        self._flag.set()
+
+    def close(self) -> None:
+        """Hang up; the memory goes when the last view of it does."""
+        self._flag.set()
+        self._socket.close()
+
+    def _tell(self, message: bytes) -> None:
+        try:
+            self._socket.sendall(message)
+        except OSError as error:
+            raise PeerLostError(f"group rank {self._owner} is lost: {error}") from error
+
+
+class HostLink(Link):
+    """The source's side where all receivers are on its host."""
+
+    def __init__(self, ring: HostRing) -> None:
+        self._ring = ring
+        self._sequence = 0
+        self.bucket_size = ring.memory.bucket_size
+
+    def acquire(self, deadline: Deadline) -> torch.Tensor:
+        """Wait until every reader has released the next slot."""
+        self._ring.wait_free(self._sequence, deadline)
+        if self._ring.alone:
+            raise PeerLostError(f"no receiver is left: {self._ring.failures}")
+        return self._ring.memory.payload(self._sequence)
+
+    def publish(self, frame: bytes, bucket: torch.Tensor, deadline: Deadline) -> None:
+        """Announce the bucket; the readers read it where it lies."""
+        deadline.remaining("announcement")
+        self._ring.announce(frame)
+        self._sequence += 1
+
+    def next_bucket(self, deadline: Deadline) -> tuple[bytes, torch.Tensor]:
+        """Refused: this end only sends."""
+        raise NotImplementedError("the source receives nothing")
+
+    def release(self) -> None:
+        """Refused: this end only sends."""
+        raise NotImplementedError("the source receives nothing")
+
+    def settle(self, status: str, deadline: Deadline) -> dict[int, str]:
+        """Wait for the statuses of all readers."""
+        return self._ring.collect(deadline)
+
+    def abort(self) -> None:
+        """Wake whatever waits."""
+        self._ring.flag.set()
+
+    def close(self) -> None:
+        """Hang up on all readers."""
+        self._ring.flag.set()
+        with contextlib.suppress(OSError):
+            self._ring.close()
