@@ -19,7 +19,7 @@ from .magics import neutralize
 from .view import Line, PythonView, Row, syntax_problem
 
 MARKDOWN = (".md", ".markdown")
-RESTRUCTURED = (".rst",)
+RESTRUCTURED = (".rst", ".rest")
 _PROMPT = re.compile(r"(?:>>>|In \[\d+\]:)(?: |$)")
 _CONTINUED = re.compile(r"(?:\.\.\.| +\.{3,}:)(?: |$)")
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
+from actor_wg_codemod.renames import MANAGER_CLASS_SETTING as SETTING
+from actor_wg_codemod.renames import VERL
+
 from .lines import DocumentError, split_lines
 from .shell_text import expand, variables, without_comments
 from .view import syntax_problem
-
-SETTING = "checkpoint_manager_class"
-"""The setting that verl loads a manager class by; a file without these bytes proves nothing."""
 
 _YAML = (".yaml", ".yml")
 _SHELL = (".sh", ".bash", ".zsh", ".ksh", ".slurm", ".sbatch")
@@ -26,7 +26,7 @@ _PAIR = re.compile(
     r"""(?<![\w$.{-])["']?(?:[A-Za-z_]\w*\.)*""" + SETTING + r"""["']?:[ \t]+""" + _VALUE
 )
 _YAML_COMMENT = re.compile(r"""(?:^|(?<=\s))#.*""")
-_VERL = re.compile(r"(?<![A-Za-z0-9_])verl(?![A-Za-z0-9_])")
+_VERL = re.compile(rf"(?<![A-Za-z0-9_]){VERL}(?![A-Za-z0-9_])")
 _REQUIREMENTS = re.compile(r"(?:.*[-_.])?(?:requirements|constraints)(?:[-_.].*)?\.(?:txt|in)")
 _METADATA = frozenset(
     {"pyproject.toml", "setup.cfg", "setup.py", "Pipfile", "Pipfile.lock", "poetry.lock", "uv.lock"}
@@ -54,7 +54,7 @@ def mentions_verl(path: str, text: str) -> bool:
     Not in comments, and not as a part of a longer name: no letter, digit or underscore may
     stand next to it.
     """
-    if "verl" not in text:
+    if VERL not in text:
         return False
     if is_shell(path, text):
         return _VERL.search(without_comments(text)) is not None
