@@ -1,0 +1,137 @@
+"""Which findings are shown: codes selected and ignored the way flake8 does it, and `# noqa`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from actor_wg_codemod.model import Finding, Safety
+from actor_wg_codemod.source import Source
+
+CODES = (
+    "AWG001", "AWG002", "AWG003", "AWG011", "AWG012", "AWG013", "AWG021",
+    "AWG101", "AWG102", "AWG201", "AWG901", "AWG902",
+)  # fmt: skip
+_OPT_IN = ("AWG1", "AWG2")
+"""Groups that only an entry of `--select` longer than the common prefix turns on."""
+_NAMING = "AWG1"
+
+# What flake8 takes for the comment; anything after the codes is ignored.
+_NOQA = re.compile(r"# noqa(?::[\s]?(?P<codes>(?:[A-Z]+[0-9]+(?:[,\s]+)?)+))?", re.IGNORECASE)
+_SEPARATOR = re.compile(r"[,\s]+")
+
+
+class CodeError(ValueError):
+    """A code that no rule has; the text is one line for the user."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Decides whether a code is shown. Entries are codes or prefixes; the longest one wins."""
+
+    select: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] = ()
+    unsafe_fixes: bool = False
+    naming: bool = False
+
+    @property
+    def wants_naming(self) -> bool:
+        """Whether naming findings have to be looked for at all."""
+        return self.naming or self._names_group(_NAMING)
+
+    def shows(self, finding: Finding) -> bool:
+        """Whether the finding is listed and, where it has a fix, fixed."""
+        if finding.safety is Safety.UNSAFE and not self.unsafe_fixes:
+            return False
+        return self._selects(finding.code)
+
+    def hides_as_unsafe(self, finding: Finding) -> bool:
+        """Whether `--unsafe-fixes` alone would bring this finding up."""
+        return (
+            finding.safety is Safety.UNSAFE
+            and not self.unsafe_fixes
+            and self._selects(finding.code)
+        )
+
+    def _names_group(self, group: str) -> bool:
+        return any(entry.startswith(group) for entry in self.select or ())
+
+    def _selects(self, code: str) -> bool:
+        group = code[: len(_NAMING)]
+        asked = self._names_group(group) or (group == _NAMING and self.naming)
+        if group in _OPT_IN and not asked:
+            return False
+        selected = max((len(e) for e in self._entries if code.startswith(e)), default=None)
+        ignored = max((len(e) for e in self.ignore if code.startswith(e)), default=None)
+        if selected is None:
+            return False
+        return ignored is None or selected > ignored
+
+    @cached_property
+    def _entries(self) -> tuple[str, ...]:
+        return ("",) if self.select is None else self.select
+
+
+def parse_codes(entries: Iterable[str]) -> tuple[str, ...]:
+    """Codes or prefixes of codes, from values that may each hold several with commas between.
+
+    Raises:
+        CodeError: an entry is neither a code nor the beginning of one.
+    """
+    codes = []
+    for entry in entries:
+        for code in filter(None, _SEPARATOR.split(entry.strip())):
+            known = code.upper()
+            if not any(rule.startswith(known) for rule in CODES):
+                raise CodeError(f"unknown code {code!r}; the codes are {', '.join(CODES)}")
+            codes.append(known)
+    return tuple(codes)
+
+
+class NoqaLines:
+    """The `# noqa` comments of a file. They count on every line of a string or a backslash
+    continuation that ends on theirs, as flake8 has it."""
+
+    def __init__(self, source: Source, *, python: bool) -> None:
+        self._lines = source.lines
+        self._groups: dict[int, tuple[int, int]] = {}
+        if python and _NOQA.search(source.text):
+            self._groups = _joined_lines(source)
+
+    def silences(self, line: int, code: str) -> bool:
+        """Whether a finding of `code` on `line` is not to be shown."""
+        first, last = self._groups.get(line, (line, line))
+        return is_silenced("\n".join(self._lines[first - 1 : last]), code)
+
+
+def is_silenced(text: str, code: str) -> bool:
+    """Whether the line's `# noqa`, if it has one, covers the code."""
+    match = _NOQA.search(text)
+    if match is None:
+        return False
+    if match["codes"] is None:
+        return True
+    listed = filter(None, _SEPARATOR.split(match["codes"]))
+    return any(code.startswith(entry.upper()) for entry in listed)
+
+
+def _joined_lines(source: Source) -> dict[int, tuple[int, int]]:
+    import tokenize
+
+    lines: Sequence[str] = [line + "\n" for line in source.lines]
+    groups: dict[int, tuple[int, int]] = {}
+    first, last = len(lines) + 1, 0
+    try:
+        for token in tokenize.generate_tokens(iter(lines).__next__):
+            if token.type in (tokenize.ENDMARKER, tokenize.DEDENT):
+                continue
+            first, last = min(first, token.start[0]), max(last, token.end[0])
+            if token.type in (tokenize.NL, tokenize.NEWLINE):
+                if last > first:
+                    groups.update(dict.fromkeys(range(first, last + 1), (first, last)))
+                first, last = len(lines) + 1, 0
+    except (tokenize.TokenError, SyntaxError):
+        return {}
+    return groups
