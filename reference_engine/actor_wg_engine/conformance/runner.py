@@ -1,0 +1,83 @@
+"""Runs checks one by one: each in a fresh driver process of its own, ended at its deadline."""
+
+from __future__ import annotations
+
+import importlib
+import time
+import traceback
+
+from actor_wg_engine.conformance import nursery
+from actor_wg_engine.conformance.catalog import Check
+from actor_wg_engine.conformance.factory import EngineFactory
+from actor_wg_engine.conformance.processes import DeadlineError, WorkerDiedError, WorkerHandle
+from actor_wg_engine.conformance.results import CheckResult, CheckSkipped, Status
+
+_DRIVER = f"{__name__}:Driver"
+
+
+class Driver:
+    """Lives in the driver process; runs the check function there."""
+
+    def run(self, module: str, function: str, factory: EngineFactory) -> tuple[str, str]:
+        """Run one check; the kind of its end, and the reason."""
+        try:
+            factory.prepare_process()
+            getattr(importlib.import_module(module), function)(factory)
+        except CheckSkipped as reason:
+            return Status.SKIPPED.value, str(reason)
+        except AssertionError as error:
+            return Status.FAILED.value, str(error) or "".join(traceback.format_exc())
+        except Exception:  # noqa: BLE001 - whatever a foreign engine raises is a result
+            last = traceback.format_exc().strip().splitlines()
+            return Status.FAILED.value, "\n".join([last[-1], *last])
+        return Status.PASSED.value, ""
+
+
+class Runner:
+    """Owns the nursery for one engine; use as a context manager.
+
+    Args:
+        factory: Which engine.
+        launcher: "process", or "ray" to run every worker as a Ray actor.
+    """
+
+    def __init__(self, factory: EngineFactory, launcher: str = "process") -> None:
+        self.factory = factory
+        preload = ["torch", "actor_wg_engine.conformance.session"]
+        if factory.device == "cpu":
+            preload += ["actor_wg_engine.manager", factory.module]
+        self._nursery = nursery.Nursery(preload)
+        self._launcher = launcher
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process."""
+        self._nursery.close()
+
+    def run(self, one: Check) -> CheckResult:
+        """Run one check."""
+        started = time.monotonic()
+        driver = WorkerHandle(self._nursery.address, f"driver of {one.id}", _DRIVER)
+        try:
+            kind, reason = driver.call(
+                "run",
+                one.function.__module__,
+                one.function.__name__,
+                self.factory,
+                timeout=one.deadline,
+            )
+        except DeadlineError:
+            kind, reason = "failed", f"not finished after {one.deadline:.0f} s; ended by force"
+        except WorkerDiedError:
+            kind, reason = "failed", f"the driver process died; its log ends with:\n{driver.log()[-2000:]}"
+        finally:
+            driver.close()
+        status = Status(kind)
+        if status is Status.FAILED and one.advisory and not self.factory.is_own:
+            status = Status.ADVISORY
+        return CheckResult(one.id, one.title, status, reason, time.monotonic() - started)
