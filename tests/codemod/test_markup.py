@@ -7,7 +7,7 @@ import re
 
 import pytest
 from actor_wg_codemod import documents
-from actor_wg_codemod.documents import StaleEditError
+from actor_wg_codemod.documents import EditError
 from actor_wg_codemod.model import Edit, Finding, Fix, Safety, Span
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,9 +173,9 @@ def test_stale_and_overlapping_edits_are_refused():
     span, inside = Span(1, 0, 1, 7), Span(1, 2, 1, 5)
     fixes = [Fix("rename", (Edit(where, NEW),)) for where in (span, inside)]
     found = [Finding("AWG102", span, "old", Safety.NAMING, fix) for fix in fixes]
-    with pytest.raises(StaleEditError):
+    with pytest.raises(EditError):
         documents.apply("a.md", "trainer", found)
-    with pytest.raises(StaleEditError):
+    with pytest.raises(EditError):
         documents.apply("a.md", "a b c d", found[:1])
     assert documents.apply("a.md", "trainer", [found[0], found[0]]) == "actor_wg"
 

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import pytest
-from actor_wg_codemod.documents import DocumentError, StaleEditError, notebook
+from actor_wg_codemod.documents import DocumentError, EditError, notebook
 from actor_wg_codemod.model import Edit, Finding, Fix, Safety, Span
 from hypothesis import given
 from hypothesis import strategies as st
@@ -183,7 +183,7 @@ def test_stale_edits_are_refused():
     text = book("f(x)")
     for cell, span in ((1, Span(1, 1, 1, 2)), (1, Span(9, 0, 9, 1)), (1, Span(1, 2, 1, 9))):
         fix = Fix("rename", (Edit(span, NEW),))
-        with pytest.raises(StaleEditError):
+        with pytest.raises(EditError):
             notebook.apply(text, [Finding("AWG001", span, "old", Safety.SAFE, fix, cell)])
 
 

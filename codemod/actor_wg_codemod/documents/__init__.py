@@ -6,12 +6,23 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from actor_wg_codemod.model import Finding
+from actor_wg_codemod.splicing import EditError
 
 from . import markup, notebook, yaml_nodes
-from .lines import DocumentError, StaleEditError
+from .lines import DocumentError
+from .settings_evidence import manager_classes, mentions_verl
 from .view import PythonView
 
-__all__ = ["DocumentError", "PythonView", "StaleEditError", "apply", "kind", "view"]
+__all__ = [
+    "DocumentError",
+    "EditError",
+    "PythonView",
+    "apply",
+    "kind",
+    "manager_classes",
+    "mentions_verl",
+    "view",
+]
 
 _KINDS = {
     ".ipynb": "notebook",
@@ -47,7 +58,7 @@ def apply(path: str, text: str, findings: Iterable[Finding]) -> str:
 
     Raises:
         DocumentError: the text cannot be read as what its name says.
-        StaleEditError: an edit does not cover a name of the text, or two edits overlap.
+        EditError: an edit does not cover a name of the text, or two edits overlap.
         ValueError: the file is of no kind of document.
     """
     found = kind(path)

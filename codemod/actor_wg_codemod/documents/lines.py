@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from actor_wg_codemod.model import Edit, Finding, Span
+from actor_wg_codemod.splicing import EditError
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _NAME = re.compile(r"\w+")
@@ -14,10 +15,6 @@ _NAME = re.compile(r"\w+")
 
 class DocumentError(ValueError):
     """A document that cannot be read as what its name says; the text is the reason."""
-
-
-class StaleEditError(ValueError):
-    """An edit that does not cover a name of the text, or that overlaps another edit."""
 
 
 def split_lines(text: str) -> list[str]:
@@ -41,10 +38,10 @@ class Offsets:
         """The offset of a place; a byte order mark is no column.
 
         Raises:
-            StaleEditError: the text has no such line.
+            EditError: the text has no such line.
         """
         if not 1 <= line <= len(self._starts):
-            raise StaleEditError(f"there is no line {line}")
+            raise EditError(f"there is no line {line}")
         return self._starts[line - 1] + column + (self._skip if line == 1 else 0)
 
     def span(self, start: int, end: int) -> Span:
@@ -69,13 +66,13 @@ def replace(text: str, replacements: Iterable[tuple[int, int, str]]) -> str:
     """`text` with each `(start, end, new)` put in; the same replacement given twice counts once.
 
     Raises:
-        StaleEditError: two replacements overlap.
+        EditError: two replacements overlap.
     """
     pieces: list[str] = []
     done = 0
     for start, end, new in sorted(set(replacements)):
         if start < done:
-            raise StaleEditError("two edits overlap")
+            raise EditError("two edits overlap")
         pieces += [text[done:start], new]
         done = end
     return "".join([*pieces, text[done:]])
@@ -85,7 +82,7 @@ def splice(text: str, findings: Iterable[Finding]) -> str:
     """`text` with the fixes of `findings` applied, whose spans are places of the text itself.
 
     Raises:
-        StaleEditError: an edit does not cover exactly one name, or two edits overlap.
+        EditError: an edit does not cover exactly one name, or two edits overlap.
     """
     offsets = Offsets(text)
     replacements = []
@@ -102,8 +99,8 @@ def check_name(covered: str, edit: Edit) -> None:
     """Refuse an edit whose span does not hold one name.
 
     Raises:
-        StaleEditError: `covered`, the text under the edit, is not a name.
+        EditError: `covered`, the text under the edit, is not a name.
     """
     if not _NAME.fullmatch(covered):
         place = f"line {edit.span.line}, column {edit.span.column + 1}"
-        raise StaleEditError(f"{place}: {covered[:40]!r} is not a name to be replaced")
+        raise EditError(f"{place}: {covered[:40]!r} is not a name to be replaced")

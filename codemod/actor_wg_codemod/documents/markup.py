@@ -41,7 +41,7 @@ def apply(text: str, findings: Iterable[Finding]) -> str:
     """The document with the fixes of `findings` put in, every other byte as it was.
 
     Raises:
-        StaleEditError: an edit does not cover a name, or two edits overlap.
+        EditError: an edit does not cover a name, or two edits overlap.
     """
     return splice(text, findings)
 

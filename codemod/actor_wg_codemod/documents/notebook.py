@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from actor_wg_codemod.model import Finding
+from actor_wg_codemod.splicing import EditError
 
 from .lines import (
     DocumentError,
     Offsets,
-    StaleEditError,
     check_name,
     edits_of,
     replace,
@@ -58,9 +58,9 @@ class _Cell:
                 break
             start, end = start - len(part.value), end - len(part.value)
         else:
-            raise StaleEditError(f"cell {self.number} has no character {end}")
+            raise EditError(f"cell {self.number} has no character {end}")
         if start < 0:
-            raise StaleEditError(f"cell {self.number}: a name is spread over two JSON strings")
+            raise EditError(f"cell {self.number}: a name is spread over two JSON strings")
         first = _behind(raw, part.start, start)
         return first, _behind(raw, first, end - start)
 
@@ -93,7 +93,7 @@ def apply(text: str, findings: Iterable[Finding]) -> str:
 
     Raises:
         DocumentError: the text is not the JSON of a notebook.
-        StaleEditError: an edit does not cover a name of its cell, or two edits overlap.
+        EditError: an edit does not cover a name of its cell, or two edits overlap.
     """
     cells = {cell.number: cell for cell in _cells(text)}
     offsets: dict[int, Offsets] = {}

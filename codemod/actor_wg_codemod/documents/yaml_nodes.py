@@ -35,6 +35,6 @@ def apply(text: str, findings: Iterable[Finding]) -> str:
     """The text with the fixes of `findings` put in, every other byte as it was.
 
     Raises:
-        StaleEditError: an edit does not cover a name, or two edits overlap.
+        EditError: an edit does not cover a name, or two edits overlap.
     """
     return splice(text, findings)
