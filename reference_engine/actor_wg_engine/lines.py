@@ -19,23 +19,22 @@ import secrets
 import select
 import socket
 import struct
-import threading
-import time
 from collections import deque
 from dataclasses import asdict, dataclass
 
 from actor_wg_engine import errors
-from actor_wg_engine.errors import EngineError, PeerLostError, SyncAbortedError
+from actor_wg_engine.errors import EngineError, PeerLostError, SyncTimeoutError
+from actor_wg_engine.waiting import AbortFlag, Deadline
 
 _FRAME = struct.Struct("!IB")  # bytes of the body, kind
 _HEADER, _STATUS, _FAILURE, _BYE = 1, 2, 3, 4
 _FRAME_LIMIT = 1 << 28
 _HELLO_LIMIT = 4096
 _HELLO_SECONDS = 1.0
-_ABORT_SECONDS = 0.1
 _REASON_LIMIT = 1 << 14  # fits into any socket buffer, so that giving a reason never blocks
 
-Statuses = dict[str, str]
+#: How each rank at and behind a line ended a sync, by group rank; empty text means success.
+Statuses = dict[int, str]
 
 
 @dataclass(frozen=True)
@@ -70,39 +69,38 @@ class LineListener:
         self.port: int = self._socket.getsockname()[1]
         self.token = secrets.token_hex(16)
 
-    def accept(self, group: str, rank: int, deadline: float, aborted: threading.Event) -> Line:
+    def accept(self, group: str, rank: int, flag: AbortFlag, deadline: Deadline) -> Line:
         """Wait for group rank `rank`; callers with another hello are turned away.
 
         Raises:
-            PeerLostError: it did not come before `deadline` (time.monotonic).
-            SyncAbortedError: `aborted` was set meanwhile.
+            SyncTimeoutError: it did not come.
+            SyncAbortedError: the flag was set.
         """
-        while (now := time.monotonic()) < deadline:
-            if aborted.is_set():
-                raise SyncAbortedError("aborted while connecting to the neighbors")
-            if not _ready(self._socket, select.POLLIN, min(deadline, now + _ABORT_SECONDS)):
-                continue
+        what = f"connection from group rank {rank}"
+        while True:
+            flag.readable([self._socket.fileno()], deadline, what)
             caller, _ = self._socket.accept()
-            hello = _read_hello(caller, min(deadline, time.monotonic() + _HELLO_SECONDS))
+            hello = _read_hello(caller, flag, deadline.at_most(_HELLO_SECONDS))
             known = hello is not None and hmac.compare_digest(hello.token, self.token)
             if hello is not None and known and (hello.group, hello.rank) == (group, rank):
                 return Line(caller, f"group rank {rank}")
             caller.close()
-        raise PeerLostError(f"group rank {rank} did not connect to its neighbor in time")
 
     def close(self) -> None:
         """Stop listening."""
         self._socket.close()
 
 
-def dial(host: str, port: int, hello: Hello, rank: int, deadline: float) -> Line:
+def dial(host: str, port: int, hello: Hello, rank: int, deadline: Deadline) -> Line:
     """Open the line to group rank `rank`, which listens at `host`:`port`.
 
     Raises:
-        PeerLostError: nobody listens there, or not until `deadline` (time.monotonic).
+        PeerLostError: nobody listens there.
+        SyncTimeoutError: the deadline passed.
     """
+    what = f"connection to group rank {rank}"
     try:
-        connection = socket.create_connection((host, port), max(0.001, deadline - time.monotonic()))
+        connection = socket.create_connection((host, port), deadline.remaining(what))
     except OSError as error:
         raise PeerLostError(
             f"group rank {rank} cannot be reached at {host}:{port}: {error}"
@@ -115,31 +113,18 @@ def dial(host: str, port: int, hello: Hello, rank: int, deadline: float) -> Line
     return Line(connection, f"group rank {rank}")
 
 
-def _ready(waiting: socket.socket, event: int, deadline: float) -> bool:
-    poller = select.poll()  # unlike select it takes descriptors above 1023
-    poller.register(waiting, event)
-    left = deadline - time.monotonic()
-    return left > 0 and bool(poller.poll(1000 * left))
-
-
-def _read_hello(caller: socket.socket, deadline: float) -> Hello | None:
+def _read_hello(caller: socket.socket, flag: AbortFlag, deadline: Deadline) -> Hello | None:
     data = b""
-    while not data.endswith(b"\n"):
-        if len(data) > _HELLO_LIMIT:
-            return None
-        if not _ready(caller, select.POLLIN, deadline):
-            return None
-        try:
-            byte = caller.recv(1)  # not one byte more: what follows is the first frame
-        except OSError:
-            return None
-        if not byte:
-            return None
-        data += byte
     try:
+        while not data.endswith(b"\n"):
+            flag.readable([caller.fileno()], deadline, "hello")
+            byte = caller.recv(1)  # not one byte more: what follows is the first frame
+            if not byte or len(data) > _HELLO_LIMIT:
+                return None
+            data += byte
         said = json.loads(data)
         hello = Hello(str(said["token"]), str(said["group"]), int(said["rank"]))
-    except (ValueError, TypeError, KeyError):
+    except (OSError, SyncTimeoutError, ValueError, TypeError, KeyError):
         return None
     return hello if hello.token.isascii() else None
 
@@ -164,16 +149,16 @@ class Line:
         self._headers: deque[bytes] = deque()
         self._statuses: deque[Statuses] = deque()
 
-    def send_header(self, header: bytes, deadline: float) -> None:
+    def send_header(self, header: bytes, deadline: Deadline) -> None:
         """Send the header of a bucket.
 
         Raises:
-            EngineError: a rank failed, the peer is gone, or does not read until `deadline`.
+            EngineError: a rank failed, the peer is gone, or does not read in time.
         """
         self._send(header, _HEADER, deadline)
 
-    def send_statuses(self, statuses: Statuses, deadline: float) -> None:
-        """Send what went wrong at this rank and behind it; empty when nothing did.
+    def send_statuses(self, statuses: Statuses, deadline: Deadline) -> None:
+        """Send how this rank and those behind it ended the sync.
 
         Raises:
             EngineError: as for `send_header`.
@@ -226,11 +211,12 @@ class Line:
         self.gone = self._ended = True
         self._socket.close()
 
-    def _send(self, body: bytes, kind: int, deadline: float) -> None:
+    def _send(self, body: bytes, kind: int, deadline: Deadline) -> None:
         view = memoryview(_FRAME.pack(len(body), kind) + body)
         while view:
-            if not _ready(self._socket, select.POLLOUT, deadline):
-                raise PeerLostError(f"{self.peer} does not read its line")
+            poller = select.poll()
+            poller.register(self._socket, select.POLLOUT)
+            poller.poll(1000 * deadline.remaining(f"reading by {self.peer}"))
             try:
                 view = view[self._socket.send(view) :]
             except BlockingIOError:
@@ -251,7 +237,7 @@ class Line:
             if kind == _HEADER:
                 self._headers.append(body)
             elif kind == _STATUS:
-                self._statuses.append(_strings(body))
+                self._statuses.append(_statuses(body))
             elif kind == _BYE:
                 self._left = True
             elif not self._ended:
@@ -266,6 +252,13 @@ def _strings(body: bytes) -> dict[str, str]:
     if not isinstance(said, dict):
         raise PeerLostError("a neighbor sent a frame that is not what its kind says")
     return {str(key): str(value) for key, value in said.items()}
+
+
+def _statuses(body: bytes) -> Statuses:
+    try:
+        return {int(rank): status for rank, status in _strings(body).items()}
+    except ValueError as error:
+        raise PeerLostError("a neighbor sent statuses of no rank") from error
 
 
 def _failure(said: dict[str, str]) -> EngineError:

@@ -1,23 +1,29 @@
-"""The order of steps in a ring of one-sided transports: pack, post, forward, credit, report.
+"""A link over a ring of one-sided writes: when to write, forward, credit and report.
 
-Every rank owns a few slots, each as large as a bucket. A rank writes bucket `n` into slot
-`n % slots` of the next rank once that rank has credited bucket `n - slots`; a rank in the middle
-forwards from the slot in which the bucket arrived. It credits a slot when its consumer is done with
-it and the next rank has it. After the last bucket the statuses travel back to the source, each rank
-adding its own, so the source returns only when every rank has consumed everything.
+Every rank owns equal slots, each as large as a bucket. A rank writes bucket `n` into slot `n % slots`
+of the next rank once that rank has credited bucket `n - slots`; a rank in the middle forwards from
+the slot in which the bucket arrived. It credits a slot when its consumer has released it and the
+next rank has the bytes. At the end of a sync the statuses travel back to the source, each rank
+adding its own, so that the source returns when every rank has consumed everything.
 
-A `Link` moves bytes, headers and credits; this file decides when. It runs on the engine's thread.
+A `Mover` moves bytes, headers and credits; the lines to both neighbors tell of failures. An error of
+one rank ends the sync in all ranks, with the text of the rank where it began.
 """
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
-from actor_wg_engine.errors import EngineError, PeerLostError, SyncAbortedError, SyncTimeoutError
-from actor_wg_engine.lines import Line, Statuses
+import torch
+
+from actor_wg_engine import wire
+from actor_wg_engine.bucket_engine import Link
+from actor_wg_engine.errors import EngineError, PeerLostError
+from actor_wg_engine.lines import Line
+from actor_wg_engine.waiting import AbortFlag, Deadline
 
 T = TypeVar("T")
 
@@ -25,7 +31,7 @@ _SHORTEST_SLEEP = 20e-6
 _LONGEST_SLEEP = 1e-3
 
 
-class Link(Protocol):
+class Mover(Protocol):
     """What a transport does for a ring. One thread calls it, and every call returns at once.
 
     Sequence numbers count the buckets of a group from 0, over all its syncs.
@@ -54,132 +60,173 @@ class Link(Protocol):
         """Take the header of a bucket whose bytes are in our slot; None: not yet."""
 
     def credit(self, count: int) -> None:
-        """Tell the previous rank that we are done with the first `count` buckets."""
+        """Tell the previous rank that we are done with the first `count` buckets.
+
+        Raises:
+            EngineError: it cannot be told.
+        """
 
     def credited(self) -> int:
         """Tell with how many buckets the next rank is done."""
 
+    def quiet(self) -> bool:
+        """Tell whether everything that we started has reached its destination."""
 
-class Ring:
-    """One rank's part in one group.
+
+class RingLink(Link):
+    """One rank's part in a ring.
 
     Args:
-        link: moves the bytes.
+        rank: own group rank.
+        slots: own slots.
+        mover: moves the bytes.
         previous: the line to the previous rank; None at the source.
         following: the line to the next rank; None at the end of the ring.
-        slots: how many slots every rank has.
-        timeout: longest wait for any single step of a neighbor, in seconds.
-        aborted: set by another thread to end every wait.
+        flag: ends every wait.
     """
 
     def __init__(
         self,
-        link: Link,
+        rank: int,
+        slots: tuple[torch.Tensor, ...],
+        mover: Mover,
         previous: Line | None,
         following: Line | None,
-        slots: int,
-        timeout: float,
-        aborted: threading.Event,
+        flag: AbortFlag,
     ) -> None:
-        self._link = link
-        self._previous = previous
+        self.bucket_size = slots[0].numel()
+        self.previous = previous
+        self.idle = True
+        """Whether no sync is running, so that no neighbor writes into our slots."""
+        self._rank = rank
+        self._slots = slots
+        self._mover = mover
         self._following = following
         self._lines = [line for line in (previous, following) if line is not None]
-        self._slots = slots
-        self._timeout = timeout
-        self._aborted = aborted
-        self._sequence = 0
+        self._flag = flag
+        self._sequence = 0  # buckets published, or handed out
+        self._released = 0
+        self._credited = 0
 
-    @property
-    def slot(self) -> int:
-        """The slot of the bucket that is due."""
-        return self._sequence % self._slots
+    def acquire(self, deadline: Deadline) -> torch.Tensor:
+        """Wait until the slot has left for the next rank."""
+        self.idle = False
+        with self._failing():
+            self._wait(
+                lambda: self._mover.posted(self._sequence - len(self._slots)),
+                self._following, deadline, "departure of a bucket",
+            )  # fmt: skip
+        return self._slots[self._sequence % len(self._slots)]
 
-    def wait_for_slot(self) -> None:
-        """Wait until the slot that is due may be overwritten (the source calls this, then packs).
-
-        Raises:
-            EngineError: a rank failed, is gone or too slow, or `aborted` was set.
-        """
-        if self._following is not None:
-            self._wait(lambda: self._link.posted(self._sequence - self._slots), self._following)
-
-    def post(self, header: bytes, nbytes: int) -> None:
-        """Hand the bucket that is due to the next rank, if there is one.
-
-        Raises:
-            EngineError: as for `wait_for_slot`.
-        """
-        if self._following is not None:
-            due = self._sequence - self._slots + 1
-            self._wait(lambda: self._link.credited() >= due, self._following)
-            self._link.post(self._sequence, header, nbytes)
-
-    def wait_for_bucket(self) -> bytes:
-        """Wait for the bucket that is due and return its header.
-
-        Raises:
-            EngineError: as for `wait_for_slot`; also at the source, to which nobody sends.
-        """
-        if self._previous is None:
-            raise EngineError("the source of a ring receives nothing")
-        return self._wait(lambda: self._link.arrived(self._sequence), self._previous)
-
-    def advance(self) -> None:
-        """Be done with the bucket that is due; ranks that received it give its slot back.
-
-        Raises:
-            EngineError: as for `wait_for_slot`.
-        """
-        if self._previous is not None:
-            if self._following is not None:
-                self._wait(lambda: self._link.posted(self._sequence), self._following)
-            self._link.credit(self._sequence + 1)
+    def publish(self, frame: bytes, bucket: torch.Tensor, deadline: Deadline) -> None:
+        """Start to write the bucket to the next rank, as soon as it has the slot free."""
+        with self._failing():
+            _wait_for_copies(bucket)
+            self._post(frame, bucket.numel(), deadline)
         self._sequence += 1
 
-    def gather(self, own: Statuses) -> Statuses:
-        """Wait for the statuses of the ranks behind us, add our own and pass them on.
+    def next_bucket(self, deadline: Deadline) -> tuple[bytes, torch.Tensor]:
+        """Wait for the next bucket and pass it on."""
+        self.idle = False
+        with self._failing():
+            frame = self._wait(
+                lambda: self._mover.arrived(self._sequence), self.previous, deadline, "bucket"
+            )
+            _, nbytes = wire.sizes(frame, self.bucket_size)
+            self._post(frame, nbytes, deadline)
+        slot = self._slots[self._sequence % len(self._slots)]
+        self._sequence += 1
+        return frame, slot[:nbytes]
 
-        Returns:
-            What went wrong, by rank; at the source, of all ranks.
+    def release(self) -> None:
+        """Credit the oldest slot, at once or when it has been passed on."""
+        with self._failing():
+            _wait_for_copies(self._slots[0])
+            self._released += 1
+            self._credit()
 
-        Raises:
-            EngineError: as for `wait_for_slot`.
-        """
-        statuses = dict(own)
-        if self._following is not None:
+    def settle(self, status: str, deadline: Deadline) -> dict[int, str]:
+        """Gather the statuses of the ranks behind, add the own one and hand them on."""
+        statuses: dict[int, str] = {}
+        with self._failing():
             following = self._following
-            statuses |= self._wait(following.statuses, following)
-        if self._previous is not None:
-            self._previous.send_statuses(statuses, time.monotonic() + self._timeout)
-        return statuses
+            if following is not None:
+                statuses = self._wait(following.statuses, following, deadline, "status")
+            self._wait(self._quiet, self.previous or following, deadline, "completion")
+            if self.previous is not None:
+                self.previous.send_statuses({**statuses, self._rank: status}, deadline)
+        self.idle = True
+        return statuses if self.previous is None else {}
 
-    def fail(self, error: EngineError) -> None:
+    def abort(self) -> None:
+        """Wake whatever waits."""
+        self._flag.set()
+
+    def close(self) -> None:
+        """Say good-bye to both neighbors, or that we leave in the middle of a sync.
+
+        The line to the previous rank of an unfinished sync stays open: it tells when that rank has
+        stopped writing into our slots.
+        """
+        self._flag.set()
+        for line in self._lines:
+            line.end(None if self.idle else EngineError(f"group rank {self._rank} left the sync"))
+            if self.idle or line is not self.previous:
+                line.close()
+
+    def _post(self, frame: bytes, nbytes: int, deadline: Deadline) -> None:
+        if self._following is not None:
+            due = self._sequence - len(self._slots) + 1
+            self._wait(
+                lambda: self._mover.credited() >= due, self._following, deadline, "free slot"
+            )
+            self._mover.post(self._sequence, frame, nbytes)
+
+    def _credit(self) -> None:
+        done = self._credited
+        while done < self._released and self._mover.posted(done):
+            done += 1
+        if done > self._credited:
+            self._mover.credit(done)
+            self._credited = done
+
+    def _quiet(self) -> bool:
+        return self._credited == self._released and self._mover.quiet()
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
         """Tell both neighbors why no more comes from here; they pass it on."""
-        for line in self._lines:
-            line.end(error)
+        try:
+            yield
+        except EngineError as error:
+            text = str(error)
+            if not text.startswith("group rank"):
+                error = type(error)(f"group rank {self._rank}: {text}")
+            for line in self._lines:
+                line.end(error)
+            raise error from error.__cause__
 
-    def leave(self) -> None:
-        """Say good-bye to both neighbors."""
-        for line in self._lines:
-            line.end()
-
-    def _wait(self, ready: Callable[[], T | None], peer: Line) -> T:
+    def _wait(
+        self, ready: Callable[[], T | None], peer: Line | None, deadline: Deadline, what: str
+    ) -> T:
+        whom = "nobody" if peer is None else peer.peer
         sleep = _SHORTEST_SLEEP
-        started = time.monotonic()
         while True:
-            # Lines first: what a dead peer left in memory must not be taken for its answer.
+            # Lines first: what a dead peer left behind must not be taken for its answer.
             for line in self._lines:
                 line.poll()
-            if self._aborted.is_set():
-                raise SyncAbortedError("the sync was aborted")
-            self._link.progress()
+            self._flag.check()
+            self._mover.progress()
+            self._credit()
             answer = ready()
             if answer is not None and answer is not False:
                 return answer
-            if peer.gone:
-                raise PeerLostError(f"{peer.peer} left in the middle of a sync")
-            if time.monotonic() - started > self._timeout:
-                raise SyncTimeoutError(f"{peer.peer} made no progress for {self._timeout:g} s")
-            time.sleep(sleep)
+            if peer is not None and peer.gone:
+                raise PeerLostError(f"{whom} left in the middle of a sync")
+            time.sleep(min(sleep, deadline.remaining(f"{what} from {whom}")))
             sleep = min(2 * sleep, _LONGEST_SLEEP)
+
+
+def _wait_for_copies(memory: torch.Tensor) -> None:
+    if memory.device.type == "cuda":
+        torch.cuda.current_stream(memory.device).record_event().synchronize()

@@ -1,43 +1,32 @@
-"""A checkpoint engine over a ring of one-sided writes; a transport adds a `Station` and its name.
+"""A bucket engine over a ring of one-sided writes; a transport adds its `Station`.
 
-    source: pack a slot -> post it -> next slot ... -> gather statuses
-    others: bucket arrives in a slot -> forward it -> copy it out -> credit it ... -> gather statuses
-
-A station (the package's agent with the registered slots) is used in sync after sync. After a failure
-the engine takes a new one: a neighbor that is not known to have ended may still write into the old
-slots, so these are kept until its line says that it is gone.
+A station (the package's agent with the registered slots) is used in group after group. After a
+failure the engine takes a new one: a neighbor that is not known to have ended may still write into
+the old slots, so these are kept until its line says that it is gone.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import secrets
-import sys
-import threading
-import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 
-from actor_wg_engine import ring_sync, topology
-from actor_wg_engine.buckets import Destination, Reassembler, ViewCache, check_bucket_size
-from actor_wg_engine.contract import Capabilities, CheckpointEngine, Kwargs, Weights
-from actor_wg_engine.errors import EngineError, ReassemblyError, TopologyError
+from actor_wg_engine import topology
+from actor_wg_engine.bucket_engine import BucketEngine, Link
+from actor_wg_engine.contract import Capabilities, Kwargs
+from actor_wg_engine.errors import EngineError, TopologyError
+from actor_wg_engine.host import address
 from actor_wg_engine.lines import Hello, Line, LineListener, dial
-from actor_wg_engine.ring import Link, Ring
-from actor_wg_engine.ring_sync import NamedTensors, Place, Reception
+from actor_wg_engine.ring import Mover, RingLink
+from actor_wg_engine.waiting import AbortFlag, Deadline
 from actor_wg_engine.wire import Stream
 
-T = TypeVar("T")
-#: Default size of a slot: large enough to hide the cost of a step, small enough to overlap packing,
-#: moving and unpacking, whatever the bucket size.
-SLOT_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}
+#: Default size of a slot: large enough to hide the cost of a step, small enough that packing, moving
+#: and unpacking overlap, whatever the bucket size.
+STAGING_BYTES = {"cpu": 8 << 20, "cuda": 256 << 20}
 
 
 @dataclass(frozen=True)
@@ -58,8 +47,8 @@ class Station(Protocol):
 
     def connect(
         self, stream: Stream, previous: Neighbor | None, following: Neighbor | None
-    ) -> Link:
-        """Return the link of a new group.
+    ) -> Mover:
+        """Return the mover of a new group.
 
         Raises:
             EngineError: a neighbor cannot be used.
@@ -72,22 +61,18 @@ class Station(Protocol):
         """Take the registration back and free the slots."""
 
 
-class RingEngine(CheckpointEngine):
+class RingEngine(BucketEngine):
     """Base of the engines whose transport is one-sided.
 
     Args:
-        bucket_size: upper limit of a slot, in bytes.
-        is_master: whether this is the engine of actor rank 0.
-        device: where the slots are, "cpu" or "cuda"; weights from elsewhere are copied there.
-        host: address to listen on and to be reached at; by default Ray's address of this node, and
-            the loopback address without Ray.
-        timeout: longest wait for any single step of a neighbor, in seconds.
-        checked: send checksums of the payload; by default where the slots are in host memory.
-        lend: yield views of the slots, valid until the next tensor is asked for.
+        bucket_size: upper bound of a slot in bytes.
+        is_master: this is the engine of actor rank 0.
+        device: where the slots are, "cpu" or "cuda"; by default on a GPU where there is one.
         slots: number of slots; at least two, so that one is filled while another is in flight.
-        slot_bytes: size of a slot, at most `bucket_size`; see `SLOT_BYTES`.
-        persistent: keep the registered slots in `finalize`; False frees them, for GPUs whose memory
-            is needed between two syncs.
+        staging_bytes: the slots are this large at most; see `STAGING_BYTES`.
+        persistent: keep the registered slots when a group ends; False frees them, for GPUs whose
+            memory is needed between two syncs.
+        **kwargs: as `BucketEngine`.
 
     Raises:
         ValueError: one of these makes no sense.
@@ -103,55 +88,59 @@ class RingEngine(CheckpointEngine):
         bucket_size: int,
         is_master: bool = False,
         *,
-        device: str = "cpu",
-        host: str | None = None,
-        timeout: float = 60.0,
-        checked: bool | None = None,
-        lend: bool = False,
+        device: str | None = None,
         slots: int = 4,
-        slot_bytes: int | None = None,
+        staging_bytes: int | None = None,
         persistent: bool = True,
+        **kwargs: Any,
     ) -> None:
-        check_bucket_size(bucket_size)
-        if slots < 2 or timeout <= 0 or (slot_bytes is not None and slot_bytes <= 0):
+        super().__init__(bucket_size, is_master, **kwargs)
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if staging_bytes is None:
+            staging_bytes = STAGING_BYTES.get(self.device.type, bucket_size)
+        if slots < 2 or staging_bytes < 1:
             raise ValueError(
-                f"slots={slots}, timeout={timeout}, slot_bytes={slot_bytes}: too small"
+                f"slots={slots}, staging_bytes={staging_bytes}; at least 2 and 1 are due"
             )
-        self.bucket_size = bucket_size
-        self.is_master = is_master
-        self.device = torch.device(device)
-        self._host = host
-        self._timeout = timeout
-        self._checked = self.device.type == "cpu" if checked is None else checked
-        self._lend = lend
         self._slot_count = slots
-        wanted = SLOT_BYTES.get(self.device.type, bucket_size) if slot_bytes is None else slot_bytes
-        self._slot_bytes = min(bucket_size, wanted)
+        self._slot_bytes = min(bucket_size, staging_bytes)
         self._persistent = persistent
-        self._session = secrets.token_bytes(16)
-        self._generation = 0
-        self._aborted = threading.Event()
-        self._thread: ThreadPoolExecutor | None = None
-        self._views = ViewCache()
         self._listener: LineListener | None = None
         self._station: Station | None = None
+        self._ring: RingLink | None = None
         self._retired: list[tuple[Station, Line | None]] = []
-        self._lines: dict[str, Line] = {}
-        self._place: Place | None = None
-        self._rank: int | None = None
-        self._clean = True
 
     @abstractmethod
-    def _open_station(self, count: int, slot_bytes: int, host: str) -> Station:
-        """Create the agent and register `count` slots of `slot_bytes`.
+    def open_station(self, slots: int, slot_bytes: int) -> Station:
+        """Create the agent and register the slots.
 
         Raises:
             EngineError: the transport's package cannot do that here.
         """
 
-    def prepare(self) -> dict[str, Any]:
-        """Open a listener, register the slots unless they are, and describe both."""
-        return self._run(self._prepare)
+    def describe(self) -> dict[str, Any]:
+        """Listen for the previous rank, and register the slots unless they are."""
+        if self._ring is not None and self._link is not self._ring:
+            self._end_of_ring(self._ring)
+        self._sweep()
+        if self._listener is None:
+            self._listener = LineListener(address())
+        if self._station is None:
+            self._station = self.open_station(self._slot_count, self._slot_bytes)
+        return {
+            "transport": self.transport,
+            "slots": [self._slot_count, self._slot_bytes],
+            "host": self._listener.host,
+            "port": self._listener.port,
+            "token": self._listener.token,
+            "station": self._station.describe(),
+        }
+
+    def withdraw(self) -> None:
+        """Stop listening."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
     @classmethod
     def build_topology(
@@ -163,321 +152,89 @@ class RingEngine(CheckpointEngine):
             TopologyError: an empty world, or workers that do not fit together.
         """
         topology.check_worlds(actor_wg_world_size, rollout_world_size, metadata)
-        members = topology.members(actor_wg_world_size, metadata)
-        for rank, entry in enumerate(members):
-            for key in ("transport", "slot_bytes", "slots"):
-                found = entry.get(key) if isinstance(entry, dict) else None
-                due = cls.transport if key == "transport" else members[0][key]
-                if found != due:
+        entries = topology.members(actor_wg_world_size, metadata)
+        for rank, entry in enumerate(entries):
+            for key, due in (("transport", cls.transport), ("slots", entries[0]["slots"])):
+                if entry[key] != due:
                     raise TopologyError(
-                        f"group rank {rank} has {key} {found!r}; the others have {due!r}: "
-                        "configure all workers alike"
+                        f"group rank {rank} has {key} {entry[key]}, not {due}; give all workers the "
+                        "same backend, bucket size and engine_kwargs"
                     )
-        ring = topology.ring(len(members))
-        return topology.spread(
-            actor_wg_world_size,
-            {
-                "rank": range(len(members)),
-                "world_size": [len(members)] * len(members),
-                "session": [members[0]["session"]] * len(members),
-                "generation": [members[0]["generation"]] * len(members),
-                "previous": [None if p is None else members[p] for p, _ in ring],
-                "following": [None if n is None else members[n] for _, n in ring],
-            },
-            {
-                "rank": topology.OUTSIDE,
-                "world_size": len(members),
-                "session": members[0]["session"],
-                "generation": members[0]["generation"],
-                "previous": None,
-                "following": None,
-            },
-        )
+        common = topology.common_kwargs(entries)
+        ring = topology.ring(len(entries))
+        common["previous"] = [None if rank is None else entries[rank] for rank, _ in ring]
+        common["following"] = [None if rank is None else entries[rank] for _, rank in ring]
+        outside = {**topology.outside(common), "previous": None, "following": None}
+        return topology.spread(actor_wg_world_size, common, outside)
 
-    def init_process_group(
+    def connect(
         self,
+        flag: AbortFlag,
+        deadline: Deadline,
+        *,
         rank: int,
         world_size: int,
-        session: str,
-        generation: int,
-        previous: dict[str, Any] | None,
-        following: dict[str, Any] | None,
-    ) -> None:
-        """Open the lines to both neighbors and connect the stations.
-
-        Args:
-            rank: this worker's group rank; -1 when it is not in the group.
-            world_size: number of ranks in the group.
-            session: the master's session, hexadecimal.
-            generation: number of the group within the session.
-            previous: metadata of the previous rank; None at the source.
-            following: metadata of the next rank; None at the end.
-
-        Raises:
-            EngineError: a neighbor is not there within the timeout.
-        """
-        if rank >= world_size or (previous is None) != (rank <= 0):
-            raise TopologyError(f"group rank {rank} of {world_size} does not fit its neighbors")
-        self._run(
-            self._connect, rank, Stream(bytes.fromhex(session), generation), previous, following
-        )
-
-    async def send_weights(self, weights: Weights, global_steps: int | None = None) -> None:
-        """Send all weights; returns when every receiver has consumed them.
-
-        Raises:
-            EngineError: the ring broke, or receivers do not have everything.
-        """
-        try:
-            await self._start(self._send, weights, global_steps)
-        except asyncio.CancelledError:
-            self.abort()
-            raise
-
-    async def receive_weights(
-        self, global_steps: int | None = None
-    ) -> AsyncIterator[tuple[str, torch.Tensor]]:
-        """Yield the weights; see the contract for who owns a yielded tensor.
-
-        Raises:
-            EngineError: the stream broke or was wrong.
-        """
-        reception = self._begin(global_steps, Reassembler(lend=self._lend, views=self._views))
-        ahead = self._start(self._step, reception, self._lend)
-        last = False
-        try:
-            while not last:
-                tensors, last = await ahead
-                if not (self._lend or last):
-                    # The next bucket is copied out while the consumer works on this one.
-                    ahead = self._start(self._step, reception, False)
-                for pair in tensors:
-                    yield pair
-                if self._lend and not last:
-                    await self._start(self._release, reception, self._consumed())
-                    ahead = self._start(self._step, reception, True)
-        except GeneratorExit:
-            await asyncio.wait([ahead])
-            if ahead.exception() is None:
-                await self._start(self._drop_out, reception, "its consumer stopped early")
-            raise
-        except asyncio.CancelledError:
-            self.abort()
-            raise
-        await self._start(self._finish, reception, self._consumed())
-
-    async def receive_into(self, destination: Destination, global_steps: int | None = None) -> None:
-        """Write all weights straight into the tensors that `destination` returns.
-
-        Raises:
-            ReassemblyError: a weight has no destination, or one of another shape or dtype.
-            EngineError: the stream broke or was wrong; the destinations are a mix now.
-        """
-        reception = self._begin(global_steps, Reassembler(destination, views=self._views))
-        try:
-            await self._start(self._receive_all, reception)
-        except asyncio.CancelledError:
-            self.abort()
-            raise
-
-    def finalize(self) -> None:
-        """Leave the group; what is still running ends with an error."""
-        thread = self._thread
-        if thread is None:
-            return
-        self._aborted.set()
-        try:
-            thread.submit(self._leave).result(self._timeout)
-        except FutureTimeoutError:
-            # The thread is stuck in the generator's own code. Nobody can take the thread's lines
-            # and slots away from it, so they stay with it.
-            self._station, self._place, self._lines = None, None, {}
-            self._clean = True
-        thread.shutdown(wait=False)
-        self._thread = None
-
-    def abort(self) -> None:
-        """End whatever runs with `SyncAbortedError`, within a few milliseconds."""
-        self._aborted.set()
-
-    def status(self) -> dict[str, Any]:
-        """Say in which group and state this engine is."""
-        state = "idle" if self._place is None else "connected" if self._clean else "syncing"
-        return {
-            "state": "aborted" if self._aborted.is_set() and not self._clean else state,
-            "engine": type(self).__name__,
-            "rank": self._rank,
-            "generation": None if self._place is None else self._place.stream.generation,
-            "retired": len(self._retired),
-        }
-
-    # Everything below runs on the engine's thread, unless it says otherwise.
-
-    def _prepare(self) -> dict[str, Any]:
-        self._aborted.clear()
-        self._sweep()
-        host = self._host or _own_address()
-        if self._listener is None:
-            self._listener = LineListener(host)
-        if self._station is None:
-            self._station = self._open_station(self._slot_count, self._slot_bytes, host)
-        self._generation += 1
-        return {
-            "transport": self.transport,
-            "slots": self._slot_count,
-            "slot_bytes": self._slot_bytes,
-            "host": host,
-            "port": self._listener.port,
-            "token": self._listener.token,
-            "session": self._session.hex(),
-            "generation": self._generation,
-            "station": self._station.describe(),
-        }
-
-    def _connect(
-        self,
-        rank: int,
         stream: Stream,
         previous: dict[str, Any] | None,
         following: dict[str, Any] | None,
-    ) -> None:
-        listener, station = self._listener, self._station
-        if listener is None or station is None:
+    ) -> Link:
+        """Open the lines to both neighbors, then connect the stations."""
+        station, listener = self._station, self._listener
+        if station is None or listener is None:
             raise EngineError("init_process_group before prepare")
-        self._rank = rank
-        deadline = time.monotonic() + self._timeout
+        if (previous is None) != (rank == 0) or (following is None) != (rank == world_size - 1):
+            raise TopologyError(f"group rank {rank} of {world_size} does not fit its neighbors")
         group = f"{stream.session.hex()}:{stream.generation}"
+        lines: list[Line] = []
         before = after = None
         try:
+            # The next rank's listener is open since prepare, so this order cannot deadlock.
             if following is not None:
                 hello = Hello(following["token"], group, rank)
-                line = dial(following["host"], following["port"], hello, rank + 1, deadline)
-                self._lines["following"] = line
-                after = Neighbor(following["station"], line)
+                lines.append(dial(following["host"], following["port"], hello, rank + 1, deadline))
+                after = Neighbor(following["station"], lines[-1])
             if previous is not None:
-                line = listener.accept(group, rank - 1, deadline, self._aborted)
-                self._lines["previous"] = line
-                before = Neighbor(previous["station"], line)
-            if rank >= 0:
-                ring = Ring(
-                    station.connect(stream, before, after),
-                    self._lines.get("previous"), self._lines.get("following"),
-                    self._slot_count, self._timeout, self._aborted,
-                )  # fmt: skip
-                self._place = Place(
-                    rank, ring, stream, station.slots, self._slot_bytes, self._checked
-                )
-        except BaseException as error:
-            for line in self._lines.values():
-                line.end(_as_engine_error(error, rank))
+                lines.append(listener.accept(group, rank - 1, flag, deadline))
+                before = Neighbor(previous["station"], lines[-1])
+            mover = station.connect(stream, before, after)
+        except BaseException:
+            for line in lines:
+                line.close()
             raise
-        finally:
-            self._listener = None
-            listener.close()
+        self._ring = RingLink(
+            rank,
+            station.slots,
+            mover,
+            before.line if before else None,
+            after.line if after else None,
+            flag,
+        )
+        return self._ring
 
-    def _send(self, weights: Weights, version: int | None) -> None:
-        stream = iter(weights)
-        try:
-            if self._rank is None or self._rank > 0:
-                raise EngineError("send_weights on a worker that is not an actor in a group")
-            if self._rank == topology.OUTSIDE:
-                ring_sync.exhaust(stream, self._aborted)
-                return
-            self._clean = False
-            ring_sync.send(self._joined(), stream, version)
-            self._clean = True
-        except BaseException as error:
-            self._fail(error)
-            # The generator may run collectives, so the other actors need it to run to its end.
-            with contextlib.suppress(Exception):
-                ring_sync.exhaust(stream, self._aborted)
-            raise
-        finally:
-            ring_sync.close_generator(stream)
+    def status(self) -> dict[str, Any]:
+        """As `BucketEngine`; also how many stations wait for a neighbor to stop writing."""
+        return {**super().status(), "retired": len(self._retired)}
 
-    def _step(self, reception: Reception, lend: bool) -> tuple[NamedTensors, bool]:
-        try:
-            tensors = reception.step()
-            if not lend:
-                reception.release()
-        except ReassemblyError as error:
-            self._drop_out(reception, str(error))
-            raise
-        except BaseException as error:
-            self._fail(error)
-            raise
-        return tensors, reception.last
+    def _close_link(self) -> None:
+        super()._close_link()
+        if self._ring is not None:
+            self._end_of_ring(self._ring)
 
-    def _release(self, reception: Reception, consumed: torch.cuda.Event | None) -> None:
-        with self._failing():
-            reception.release(consumed)
-
-    def _finish(self, reception: Reception, consumed: torch.cuda.Event | None) -> None:
-        with self._failing():
-            reception.release(consumed)
-            reception.finish()
-            self._clean = True
-
-    def _drop_out(self, reception: Reception, why: str) -> None:
-        with self._failing():
-            reception.drop_out(why)
-            self._clean = True
-
-    def _receive_all(self, reception: Reception) -> None:
-        last = False
-        while not last:
-            last = self._step(reception, lend=False)[1]
-        self._finish(reception, None)
-
-    @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            self._fail(error)
-            raise
-
-    def _fail(self, error: BaseException) -> None:
-        if self._place is not None:
-            self._place.ring.fail(_as_engine_error(error, self._place.rank))
-
-    def _leave(self) -> None:
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.close()
-        place, self._place, self._rank = self._place, None, None
-        if place is not None and self._clean:
-            place.ring.leave()
-        elif place is not None:
-            place.ring.fail(
-                EngineError(f"group rank {place.rank} finalized in the middle of a sync")
-            )
-        previous = self._lines.get("previous")
-        if self._clean:
-            self._close_lines()
-            if not self._persistent:
-                self._close_station()
-        elif self._station is not None:
-            self._views.clear()
-            self._retired.append((self._station, previous))
+    def _end_of_ring(self, ring: RingLink) -> None:
+        self._ring = None
+        station = self._station
+        if station is None:
+            return
+        if not ring.idle:
             self._station = None
-            self._lines.pop("previous", None)
-            self._close_lines()
-        self._clean = True
+            self._retired.append((station, ring.previous))
+        elif not self._persistent:
+            self._station = None
+            station.close()
         self._sweep()
 
-    def _close_lines(self) -> None:
-        for line in self._lines.values():
-            line.close()
-        self._lines.clear()
-
-    def _close_station(self) -> None:
-        self._views.clear()
-        if self._station is not None:
-            self._station.close()
-            self._station = None
-
     def _sweep(self) -> None:
+        """Free the slots of failed groups that nobody writes into any more."""
         kept = []
         for station, line in self._retired:
             if line is not None:
@@ -490,52 +247,3 @@ class RingEngine(CheckpointEngine):
             else:
                 kept.append((station, line))
         self._retired = kept
-
-    def _joined(self) -> Place:
-        if self._place is None:
-            raise EngineError("not in a group: prepare and init_process_group come first")
-        return self._place
-
-    # From here on: called on the event loop.
-
-    def _begin(self, version: int | None, reassembler: Reassembler) -> Reception:
-        reception = Reception(self._joined(), version, reassembler)
-        if reception.rank < 1:
-            raise EngineError("receive_weights on the source")
-        self._clean = False
-        return reception
-
-    def _consumed(self) -> torch.cuda.Event | None:
-        if self.device.type != "cuda" or not self._lend:
-            return None
-        return torch.cuda.current_stream(self.device).record_event()
-
-    def _executor(self) -> ThreadPoolExecutor:
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, f"{self.transport}-engine", self._enter_thread)
-        return self._thread
-
-    def _enter_thread(self) -> None:
-        torch.set_num_threads(1)
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
-
-    def _run(self, work: Callable[..., T], *args: Any) -> T:
-        return self._executor().submit(work, *args).result()
-
-    def _start(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        return asyncio.wrap_future(self._executor().submit(work, *args))
-
-
-def _as_engine_error(error: BaseException, rank: int) -> EngineError:
-    """What the other ranks are told; a reason that names its rank is passed on as it is."""
-    text = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
-    kind = type(error) if isinstance(error, EngineError) else EngineError
-    return kind(text if text.startswith("group rank") else f"group rank {rank}: {text}")
-
-
-def _own_address() -> str:
-    ray = sys.modules.get("ray")
-    if ray is not None and ray.is_initialized():
-        return str(ray.util.get_node_ip_address()).strip("[]")
-    return "127.0.0.1"
