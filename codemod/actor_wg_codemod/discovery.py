@@ -6,23 +6,25 @@ elsewhere a walk leaves out virtual environments, build output and caches.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
 
+from actor_wg_codemod import git
 from actor_wg_codemod.model import Problem
 
 REPORTED = (".py", ".pyi", ".ipynb", ".yaml", ".yml", ".md", ".markdown", ".rst", ".rest")
 """Kinds of files that can have findings."""
 _SETTINGS = (".sh", ".bash", ".zsh", ".ksh", ".slurm", ".sbatch")
 _METADATA = re.compile(
-    r"(?:.*/)?(?:pyproject\.toml|setup\.cfg|Pipfile|Pipfile\.lock|poetry\.lock|uv\.lock|"
+    r"(?:.*/)?(?:pyproject\.toml|setup\.cfg|Pipfile|Pipfile\.lock|(?:poetry|uv|pdm)\.lock|pylock\.toml|"
     r"[^/]*(?:requirements|constraints)[^/]*\.(?:txt|in)|requirements/.*\.(?:txt|in))"
 )
+_ENVIRONMENTS = (".yml", ".yaml")
 _MARKERS = ("pyproject.toml", "setup.py", "setup.cfg")
 _SKIPPED_FOLDERS = frozenset(
     {
@@ -32,7 +34,6 @@ _SKIPPED_FOLDERS = frozenset(
     }
 )  # fmt: skip
 _BUILD_FOLDERS = frozenset({"build", "dist"})  # unless they are packages
-_LINK_MODE = "120000"
 
 
 @dataclass(frozen=True)
@@ -103,16 +104,33 @@ def discover(paths: Sequence[str], exclude: Sequence[str] = ()) -> Tree:
     return Tree(root, tuple(sorted(listing.files)), ordered, tuple(problems.values()), skipped)
 
 
-def project_root(folder: Path) -> Path:
-    """The git top level, else the nearest ancestor with project metadata, else the folder."""
-    return _project_root(folder) or folder
+def for_stdin(name: str | None, exclude: Sequence[str] = ()) -> Tree:
+    """The project of a file that is read from standard input; its one target is that file.
+
+    Args:
+        name: what the file is called, existing or not; without one it is Python in this folder.
+        exclude: as for `discover`.
+
+    Raises:
+        UsageError: the name says that the file is of a kind that cannot have findings.
+    """
+    shown = name or "<stdin>"
+    path = Path(shown if name else "<stdin>.py").absolute()
+    if not path.name.endswith(REPORTED):
+        raise UsageError(f"{shown}: not Python, a notebook, YAML, Markdown or reStructuredText")
+    folder = path.parent.resolve() if path.parent.is_dir() else Path.cwd().resolve()
+    root = _project_root(folder) or folder
+    listing = _Listing(root, _excluder(root, exclude))
+    listing.collect(root)
+    relative = _relative(folder / path.name, root)
+    return Tree(root, tuple(sorted({*listing.files, relative})), (Target(shown, relative),))
 
 
 def _project_root(folder: Path) -> Path | None:
     above = [folder, *folder.parents]
-    for candidate in above:
-        if (candidate / ".git").exists():
-            return candidate
+    checkout = git.top(folder)
+    if checkout is not None:
+        return checkout
     for candidate in above:
         if any((candidate / marker).is_file() for marker in _MARKERS):
             return candidate
@@ -212,7 +230,11 @@ class _Listing:
 
     def collect(self, folder: Path) -> list[str]:
         """Adds the files below `folder`; returns them all."""
-        entries = _git_files(folder) if (folder / ".git").exists() else None
+        entries = None
+        if (folder / ".git").exists():
+            # Where git cannot say, a walk finds the files as well, and some that git would ignore.
+            with contextlib.suppress(git.GitError):
+                entries = git.files(folder)
         if entries is None:
             self._walk(_relative(folder, self._root))
         else:
@@ -284,48 +306,10 @@ def wanted(path: str) -> bool:
     return path.endswith(REPORTED) or path.endswith(_SETTINGS) or bool(_METADATA.fullmatch(path))
 
 
+def is_metadata(path: str) -> bool:
+    """Whether a file may say which versions a project depends on."""
+    return bool(_METADATA.fullmatch(path)) or path.endswith(("setup.py", *_ENVIRONMENTS))
+
+
 def _is_left_out(name: str, names: set[str]) -> bool:
     return "pyvenv.cfg" in names or (name in _BUILD_FOLDERS and "__init__.py" not in names)
-
-
-def git_command(folder: Path, *arguments: str) -> list[str]:
-    """A git command that runs no program a repository's settings may name."""
-    return [
-        "git",
-        "-C",
-        str(folder),
-        "-c",
-        "core.fsmonitor=false",
-        "-c",
-        "core.quotePath=false",
-        *arguments,
-    ]
-
-
-def _git_files(root: Path) -> list[tuple[str, bool | None]] | None:
-    """Tracked and untracked-not-ignored files that exist, and whether each is a link.
-
-    None for the second where only the disk can tell; None as a whole where git cannot.
-    """
-    options = ("-z", "-t", "-s", "-c", "-o", "-d", "--exclude-standard")
-    try:
-        run = subprocess.run(
-            git_command(root, "ls-files", *options), capture_output=True, check=False
-        )
-    except OSError:
-        return None
-    if run.returncode:
-        return None
-    found: dict[str, bool | None] = {}
-    deleted = set()
-    for entry in os.fsdecode(run.stdout).split("\0"):
-        head, tab, path = entry.partition("\t")
-        if not tab or entry[:2] == "? ":
-            path = entry[2:]
-            if path and not path.endswith("/"):
-                found[path] = None
-        elif head[0] == "R":
-            deleted.add(path)
-        else:
-            found[path] = head[2:8] == _LINK_MODE
-    return [(path, link) for path, link in found.items() if path not in deleted]

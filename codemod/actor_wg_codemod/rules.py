@@ -1,0 +1,41 @@
+"""`actor-wg rule CODE`: a rule's section of RULES.md."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from actor_wg_codemod.selection import CODES, CodeError
+
+_HERE = Path(__file__).resolve().parent
+# In an installed package, and in a checkout.
+_PLACES = (_HERE / "RULES.md", _HERE.parent.parent / "RULES.md")
+
+
+def show(code: str) -> int:
+    """Prints the section; 2 where the documentation is not installed.
+
+    Raises:
+        CodeError: there is no such rule.
+    """
+    code = code.upper()
+    if code not in CODES:
+        raise CodeError(f"unknown code {code!r}; the codes are {', '.join(CODES)}")
+    text = next((path.read_text("utf-8") for path in _PLACES if path.is_file()), "")
+    found = section(text, code)
+    if found is None:
+        print(f"error: RULES.md with {code} is not part of this installation", file=sys.stderr)
+        return 2
+    print(found)
+    return 0
+
+
+def section(text: str, code: str) -> str | None:
+    """The heading that names `code`, and what follows up to the next heading of its depth."""
+    heading = re.search(rf"^(#+) .*\b{code}\b.*$", text, re.MULTILINE)
+    if heading is None:
+        return None
+    depth = len(heading[1])
+    following = re.compile(rf"^#{{1,{depth}}} ", re.MULTILINE).search(text, heading.end())
+    return text[heading.start() : following.start() if following else None].strip()
