@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
 import socket
@@ -14,12 +15,11 @@ def host_id() -> str:
 
     Under Ray this is the node's id, so several raylets on one machine count as several hosts.
     """
-    try:
+    with contextlib.suppress(ImportError):
         import ray
-    except ImportError:
-        ray = None  # type: ignore[assignment]
-    if ray is not None and ray.is_initialized():
-        return str(ray.get_runtime_context().get_node_id())
+
+        if ray.is_initialized():
+            return str(ray.get_runtime_context().get_node_id())
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text().strip() if boot.exists() else socket.gethostname()
 

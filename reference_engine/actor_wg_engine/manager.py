@@ -1,0 +1,589 @@
+"""`CheckpointEngineManager`: the order of the phases, deadlines, and what happens on failure.
+
+It runs in the driver and knows no transport. A sync is
+
+    stop      abort requests, release the KV cache        every replica that can be reached
+    connect   prepare, build_topology, init_process_group where the group is not there already
+    move      update_weights                              all workers
+    publish   commit_weights                              replicas of which every worker succeeded
+    restore   KV cache, then generation                   replicas that hold exactly one version
+
+and `restore` happens whatever came before. A replica that failed is put into quarantine and named:
+one that can be reached takes part in the next sync, which brings it back; one whose process is gone
+is passed over until it is removed or replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from actor_wg_engine import topology
+from actor_wg_engine.buckets import check_bucket_size
+from actor_wg_engine.calling import (
+    Failure,
+    FanOut,
+    Kind,
+    Lock,
+    Outcome,
+    awaitable_or_blocking,
+    call_all,
+)
+from actor_wg_engine.contract import CheckpointEngineConfig, capabilities_of
+from actor_wg_engine.errors import EngineError, SyncError, TopologyError
+from actor_wg_engine.registry import CheckpointEngineRegistry, import_backend_module
+from actor_wg_engine.replicas import Member, Tracked, track
+from actor_wg_engine.worker_group import WorkerGroup
+
+logger = logging.getLogger(__name__)
+
+ACTOR = "actor"
+SOURCE = Member(ACTOR, 0)
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """How long the driver waits, in seconds."""
+
+    sync_s: float = 600.0
+    """One `update_weights`, unless the call says otherwise."""
+    connect_s: float = 60.0
+    """prepare and init_process_group, each."""
+    replica_s: float = 60.0
+    """One request to a replica, such as releasing its KV cache."""
+    settle_s: float = 1.0
+    """After the first failure: for the other workers to complete by themselves."""
+    abort_s: float = 2.0
+    """After `abort`, and for commit, finalize and probes: for the workers to answer."""
+
+
+@dataclass(frozen=True)
+class _Round:
+    """The participants of one sync."""
+
+    actor_wg: Any
+    replicas: tuple[Tracked, ...]
+    rollout: WorkerGroup
+
+    @property
+    def actors(self) -> list[Member]:
+        return [Member(ACTOR, rank) for rank in range(self.actor_wg.world_size)]
+
+    @property
+    def rollouts(self) -> list[Member]:
+        return [member for replica in self.replicas for member in replica.members]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal keys mean that the same workers are in the same places."""
+        return (self.actor_wg, self.actor_wg.world_size, *self.rollout.workers)
+
+
+class CheckpointEngineManager:
+    """Brings the weights of an actor worker group into all rollout replicas.
+
+    Args:
+        config: the backend and its options.
+        actor_wg: has `world_size`, `update_weights(global_steps=, mode=)` and
+            `execute_checkpoint_engine(method=[...], **lists)`, which return Ray object references.
+        replicas: each has `workers` (Ray handles) and the coroutines `sleep`, `wake_up`,
+            `abort_all_requests`, `resume_generation`, `release_kv_cache`, `resume_kv_cache`.
+        deadlines: how long to wait for what.
+
+    Raises:
+        ValueError: unknown backend, bad bucket size.
+        TopologyError: the same replica or worker twice.
+    """
+
+    def __init__(
+        self,
+        config: CheckpointEngineConfig,
+        actor_wg: Any,
+        replicas: Sequence[Any],
+        *,
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        check_bucket_size(config.update_weights_bucket_megabytes)
+        import_backend_module(config.custom_backend_module)
+        self.config = config
+        self.backend = config.backend
+        self.backend_cls = CheckpointEngineRegistry.get(config.backend)
+        self.actor_wg = actor_wg
+        self.deadlines = deadlines or Deadlines()
+        self.version: int | None = None
+        self._tracked = track(replicas)
+        self._had_replicas = bool(self._tracked)
+        self._retired: list[Any] = []
+        self._connected: tuple[object, ...] | None = None
+        self._lock = Lock()
+
+    @property
+    def replicas(self) -> list[Any]:
+        """The replicas, in the order of their ranks."""
+        return [entry.replica for entry in self._tracked]
+
+    @property
+    def quarantined(self) -> dict[str, str]:
+        """The replicas that must not be served, by label, with the reason."""
+        return {entry.label: entry.quarantine for entry in self._tracked if entry.quarantine}
+
+    @property
+    def versions(self) -> dict[str, int | None]:
+        """The version that each replica serves, by label; None before its first sync."""
+        return {entry.label: entry.version for entry in self._tracked}
+
+    def add_replicas(self, replicas: Sequence[Any]) -> None:
+        """Add replicas; the next sync gives them the full set.
+
+        Raises:
+            TopologyError: a replica or worker is there already.
+        """
+        self._tracked = [*self._tracked, *track(replicas, self._tracked)]
+        self._had_replicas = self._had_replicas or bool(self._tracked)
+
+    def remove_replicas(self, replicas: Sequence[Any]) -> None:
+        """Remove replicas, dead or alive. Waits for nothing; the ranks change with the next sync."""
+        gone = [e for e in self._tracked if any(e.replica is replica for replica in replicas)]
+        self._retired += [worker for entry in gone if not entry.dead for worker in entry.workers]
+        self._tracked = [entry for entry in self._tracked if entry not in gone]
+
+    @awaitable_or_blocking
+    async def build_process_group(self, rollout: Any) -> None:
+        """Connect the actor worker group with a rollout worker group.
+
+        Raises:
+            TopologyError: the topology does not fit the worlds.
+            SyncError: a worker failed or did not come.
+        """
+        actors = [Member(ACTOR, rank) for rank in range(self.actor_wg.world_size)]
+        rollouts = [Member("rollout", rank) for rank in range(rollout.world_size)]
+        outcome = await self._connect(self.actor_wg, rollout, actors, rollouts)
+        if outcome.failures:
+            raise _error("build_process_group", outcome.failures)
+
+    @awaitable_or_blocking
+    async def sleep_replicas(self) -> None:
+        """Free the device memory of all replicas: weights and KV cache."""
+        await self._ask_all("sleep")
+
+    @awaitable_or_blocking
+    async def wake_up_replicas(self) -> None:
+        """Undo `sleep_replicas`."""
+        await self._ask_all("wake_up")
+
+    @awaitable_or_blocking
+    async def abort_replicas(self, reject_request: bool = False) -> None:
+        """Abort the requests under way on all replicas.
+
+        Args:
+            reject_request: refuse new requests instead of keeping them until generation resumes.
+        """
+        await self._ask_all("abort_all_requests", reject_request=reject_request)
+
+    @awaitable_or_blocking
+    async def resume_generation_replicas(self) -> None:
+        """Resume generation on all replicas."""
+        await self._ask_all("resume_generation")
+
+    @awaitable_or_blocking
+    async def release_kv_cache_replicas(self) -> None:
+        """Free the KV cache of all replicas; the weights stay."""
+        await self._ask_all("release_kv_cache")
+
+    @awaitable_or_blocking
+    async def resume_kv_cache_replicas(self) -> None:
+        """Undo `release_kv_cache_replicas`."""
+        await self._ask_all("resume_kv_cache")
+
+    @awaitable_or_blocking
+    async def update_weights(
+        self,
+        global_steps: int | None = None,
+        *,
+        timeout_s: float | None = None,
+        force: bool = False,
+    ) -> dict[str, Any]:
+        """Bring the actors' present weights into all replicas, and publish them as one version.
+
+        Concurrent calls run one after the other. A cancelled call frees all workers first. In any
+        case the KV cache and generation are restored on every replica that holds one version.
+
+        Args:
+            global_steps: the version.
+            timeout_s: deadline of this sync; None takes `deadlines.sync_s`.
+            force: allow a version lower than the last one.
+
+        Returns:
+            The figures of the senders, merged.
+
+        Raises:
+            ValueError: a version lower than the last one, without `force`.
+            TopologyError: there never was a replica, or the worlds do not fit.
+            SyncError: not every replica has the version now; it names replicas and ranks, and says
+                who serves what. The next sync starts afresh.
+        """
+        async with self._lock:
+            self._check_version(global_steps, force)
+            if self._in_process():
+                return await self._update_in_process(
+                    global_steps, timeout_s or self.deadlines.sync_s
+                )
+            if not self._tracked:
+                if not self._had_replicas:
+                    raise TopologyError(
+                        "there are no replicas; call add_replicas before update_weights"
+                    )
+                logger.warning("all replicas were removed; nothing to update")
+                return {}
+            await self._retire()
+            return await self._sync(global_steps, timeout_s or self.deadlines.sync_s)
+
+    def _check_version(self, version: int | None, force: bool) -> None:
+        if version is None or self.version is None or force or version >= self.version:
+            return
+        raise ValueError(
+            f"version {version} is lower than {self.version}, which is being served; "
+            "pass force=True to go back"
+        )
+
+    # One sync.
+
+    async def _sync(self, version: int | None, seconds: float) -> dict[str, Any]:
+        failures: dict[Member, Failure] = {}
+        results: dict[Member, Any] = {}
+        active = await self._reachable()
+        try:
+            active = await self._stop(active, failures)
+            round_ = await self._connect_round(active, failures)
+            active = list(round_.replicas)
+            outcome = await self._move(round_, version, seconds)
+            failures.update(outcome.failures)
+            results = outcome.results
+            if not outcome.failures and self._is_kept():
+                self._connected = round_.key
+            else:
+                await self._finalize(round_)
+            await self._publish(round_, version, outcome)
+        except BaseException:
+            # Cancelled, or a fault of the topology: leave no worker inside a sync.
+            self._connected = None
+            await asyncio.shield(self._clean_up(active))
+            raise
+        finally:
+            await asyncio.shield(self._restore(active))
+        if failures:
+            raise self._sync_error(version, failures)
+        self.version = version
+        metrics: dict[str, Any] = {}
+        for member, result in results.items():
+            if member.label == ACTOR and isinstance(result, dict):
+                metrics.update(result)
+        return metrics
+
+    async def _reachable(self) -> list[Tracked]:
+        """Return the replicas to sync: all but those that are dead and still do not answer."""
+        dead = [entry for entry in self._tracked if entry.dead]
+        probes = {
+            (entry.label, rank): worker.__ray_ready__.remote()
+            for entry in dead
+            for rank, worker in enumerate(entry.workers)
+        }
+        outcome = await call_all(probes, self.deadlines.abort_s, "a probe")
+        for entry in dead:
+            entry.dead = any(label == entry.label for label, _ in outcome.failures)
+        active = [entry for entry in self._tracked if not entry.dead]
+        for entry in self._tracked:
+            if entry.dead:
+                logger.warning("%s is passed over: %s", entry.label, entry.quarantine)
+        if not active:
+            raise SyncError(
+                "no replica can be reached; remove the dead ones and add replacements",
+                quarantined=tuple(self.quarantined),
+            )
+        return active
+
+    async def _stop(self, active: list[Tracked], failures: dict[Member, Failure]) -> list[Tracked]:
+        """Abort requests, then release the KV cache; a replica that cannot is out."""
+        for method in ("abort_all_requests", "release_kv_cache"):
+            outcome = await self._ask(active, method)
+            for label, failure in outcome.failures.items():
+                entry = next(e for e in active if e.label == label)
+                entry.shut_out(f"{method}: {failure.reason}", dead=failure.kind is not Kind.RAISED)
+                failures[Member(label, 0)] = failure
+            active = [entry for entry in active if entry.label not in outcome.failures]
+        if not active:
+            raise self._sync_error(None, failures)
+        return active
+
+    async def _connect_round(
+        self, active: list[Tracked], failures: dict[Member, Failure]
+    ) -> _Round:
+        """Connect all, or if some replicas cannot, the others."""
+        while True:
+            workers = [worker for entry in active for worker in entry.workers]
+            round_ = _Round(self.actor_wg, tuple(active), WorkerGroup(workers))
+            if self._connected == round_.key:
+                return round_
+            self._connected = None
+            outcome = await self._connect(
+                round_.actor_wg, round_.rollout, round_.actors, round_.rollouts
+            )
+            if not outcome.failures:
+                return round_
+            await self._abort(round_, [*round_.actors, *round_.rollouts])
+            await self._finalize(round_)
+            culprits = _culprits(outcome.failures)
+            failures.update(culprits)
+            out = {member.label for member in culprits}
+            for entry in active:
+                if entry.label in out:
+                    self._quarantine(entry, outcome.failures)
+            active = [entry for entry in active if entry.label not in out]
+            if ACTOR in out or not active or any(f.kind is Kind.LATE for f in culprits.values()):
+                raise self._sync_error(None, failures)
+
+    async def _connect(
+        self, actor_wg: Any, rollout: Any, actors: list[Member], rollouts: list[Member]
+    ) -> Outcome[Member]:
+        everyone = [*actors, *rollouts]
+        seconds = self.deadlines.connect_s
+        calls = _calls(
+            everyone,
+            actor_wg.execute_checkpoint_engine(method=["prepare"] * len(actors)),
+            rollout.execute_checkpoint_engine(method=["prepare"] * len(rollouts)),
+        )
+        outcome = await self._until_failure(calls, seconds, "prepare")
+        if outcome.failures:
+            return outcome
+        metadata = [outcome.results[member] for member in everyone]
+        topology.check_worlds(len(actors), len(rollouts), metadata)
+        actor_kwargs, rollout_kwargs = self.backend_cls.build_topology(
+            len(actors), len(rollouts), metadata
+        )
+        topology.check_lists(actor_kwargs, len(actors), "actor worker group")
+        topology.check_lists(rollout_kwargs, len(rollouts), "rollout workers")
+        actor_kwargs = {**actor_kwargs, "method": ["init_process_group"] * len(actors)}
+        rollout_kwargs = {**rollout_kwargs, "method": ["init_process_group"] * len(rollouts)}
+        calls = _calls(
+            everyone,
+            actor_wg.execute_checkpoint_engine(**actor_kwargs),
+            rollout.execute_checkpoint_engine(**rollout_kwargs),
+        )
+        return await self._until_failure(calls, seconds, "init_process_group")
+
+    async def _move(self, round_: _Round, version: int | None, seconds: float) -> Outcome[Member]:
+        calls = _calls(
+            [*round_.actors, *round_.rollouts],
+            round_.actor_wg.update_weights(global_steps=version, mode=self.backend),
+            round_.rollout.update_weights(global_steps=version),
+        )
+        fan_out = FanOut(calls)
+        if not await fan_out.first_failure(seconds):
+            failures = fan_out.peek()
+            survivable = capabilities_of(self.backend_cls).survives_receiver_loss
+            if failures and SOURCE not in failures and survivable:
+                await fan_out.rest(self.deadlines.settle_s)
+            if not failures:
+                fan_out.give_up(f"not done within {seconds:g} s")
+            await self._abort(round_, fan_out.pending())
+            await fan_out.rest(self.deadlines.abort_s)
+            fan_out.give_up("did not stop after abort: frozen, or stuck in code of its own")
+        return fan_out.outcome()
+
+    async def _publish(self, round_: _Round, version: int | None, outcome: Outcome[Member]) -> None:
+        """Commit where all workers of a replica succeeded; find out what the others hold."""
+        whole = [e for e in round_.replicas if not any(m in outcome.failures for m in e.members)]
+        commits = await self._call_replicas(whole, "commit_weights", version)
+        for entry in round_.replicas:
+            failed = [m for m in entry.members if m in outcome.failures]
+            refused = [m for m in entry.members if m in commits.failures]
+            if failed:
+                self._quarantine(entry, outcome.failures)
+            elif refused:
+                entry.shut_out(f"commit: {commits.failures[refused[0]].reason}", dead=False)
+                outcome.failures.update({m: commits.failures[m] for m in refused})
+            else:
+                entry.version, entry.quarantine = version, None
+        await self._settle([e for e in round_.replicas if e.quarantine and not e.dead])
+
+    async def _settle(self, entries: list[Tracked]) -> None:
+        """Take out of quarantine whatever still holds its old version, whole."""
+        for entry in entries:
+            if entry.dead or not all(hasattr(w, "settle_weights") for w in entry.workers):
+                continue
+            outcome = await self._call_replicas([entry], "settle_weights")
+            states = list(outcome.results.values())
+            if outcome.failures or len(states) != len(entry.workers):
+                continue
+            versions = {state["version"] for state in states}
+            if all(state["state"] == "ready" for state in states) and versions == {entry.version}:
+                entry.quarantine = None
+
+    async def _restore(self, active: list[Tracked]) -> None:
+        """Resume the KV cache and generation on every replica that can be served."""
+        for method in ("resume_kv_cache", "resume_generation"):
+            servable = [entry for entry in active if entry.quarantine is None]
+            outcome = await self._ask(servable, method)
+            for entry in servable:
+                failure = outcome.failures.get(entry.label)
+                if failure is not None:
+                    dead = failure.kind is Kind.DEAD
+                    entry.shut_out(f"{method}: {failure.reason}", dead=dead)
+                    logger.error("%s failed to %s: %s", entry.label, method, failure.reason)
+
+    async def _clean_up(self, active: list[Tracked]) -> None:
+        """After a cancel: end everything, and let no replica be served that is not whole."""
+        workers = [worker for entry in active for worker in entry.workers]
+        round_ = _Round(self.actor_wg, tuple(active), WorkerGroup(workers))
+        await self._abort(round_, [*round_.actors, *round_.rollouts])
+        await self._finalize(round_)
+        for entry in active:
+            entry.shut_out("the sync was interrupted", dead=False)
+        await self._settle(active)
+
+    async def _abort(self, round_: _Round, members: list[Member]) -> None:
+        """Wake workers that are stuck in a sync; where the engine cannot, nothing is done."""
+        if capabilities_of(self.backend_cls).can_abort and members:
+            await self._engine_call(round_, "abort")
+
+    async def _finalize(self, round_: _Round) -> None:
+        self._connected = None
+        await self._engine_call(round_, "finalize")
+
+    async def _engine_call(self, round_: _Round, method: str) -> None:
+        """Call a method of all engines; who does not answer is found out elsewhere."""
+        calls = _calls(
+            [*round_.actors, *round_.rollouts],
+            round_.actor_wg.execute_checkpoint_engine(method=[method] * len(round_.actors)),
+            round_.rollout.execute_checkpoint_engine(method=[method] * len(round_.rollouts)),
+        )
+        outcome = await call_all(calls, self.deadlines.abort_s, method)
+        for member, failure in outcome.failures.items():
+            logger.warning("%s: %s: %s", method, member, failure.reason)
+
+    async def _retire(self) -> None:
+        """Let workers of removed replicas release what they hold. Nobody waits for them."""
+        workers, self._retired = self._retired, []
+        if workers and capabilities_of(self.backend_cls).can_abort:
+            group = WorkerGroup(workers)
+            group.execute_checkpoint_engine(method=["abort"] * len(workers))
+            group.execute_checkpoint_engine(method=["finalize"] * len(workers))
+
+    # Without a group: actor and rollout in the same processes.
+
+    def _in_process(self) -> bool:
+        """Whether every rollout worker is an actor worker, so that no bytes need to travel."""
+        actors = getattr(self.actor_wg, "workers", [])
+        workers = [worker for entry in self._tracked for worker in entry.workers]
+        return (
+            self.backend == "naive"
+            and bool(workers)
+            and all(any(worker == actor for actor in actors) for worker in workers)
+        )
+
+    async def _update_in_process(self, version: int | None, seconds: float) -> dict[str, Any]:
+        members = [Member(ACTOR, rank) for rank in range(self.actor_wg.world_size)]
+        calls = _calls(
+            members, self.actor_wg.update_weights(global_steps=version, mode=self.backend)
+        )
+        outcome = await self._until_failure(calls, seconds, "update_weights")
+        if outcome.failures:
+            raise self._sync_error(version, outcome.failures)
+        for entry in self._tracked:
+            entry.version = version
+        self.version = version
+        return {}
+
+    # Small parts.
+
+    def _is_kept(self) -> bool:
+        kwargs = self.config.engine_kwargs.get(self.backend, {})
+        return capabilities_of(self.backend_cls).keeps_group and not kwargs.get(
+            "rebuild_group", False
+        )
+
+    def _quarantine(self, entry: Tracked, failures: dict[Member, Failure]) -> None:
+        own = {member: failures[member] for member in entry.members if member in failures}
+        if own:
+            member, failure = min(own.items(), key=lambda item: item[1].kind.value)
+            dead = any(f.kind in (Kind.DEAD, Kind.LATE) for f in own.values())
+            entry.shut_out(f"rank {member.rank}: {failure.reason}", dead=dead)
+
+    def _sync_error(self, version: int | None, failures: dict[Member, Failure]) -> SyncError:
+        committed = tuple(
+            e.label for e in self._tracked if e.quarantine is None and e.version == version
+        )
+        return _error(f"version {version}", failures, committed, tuple(self.quarantined))
+
+    async def _until_failure(
+        self, calls: dict[Member, Awaitable[Any]], seconds: float, what: str
+    ) -> Outcome[Member]:
+        fan_out = FanOut(calls)
+        if not await fan_out.first_failure(seconds):
+            if not fan_out.peek():
+                fan_out.give_up(f"no answer to {what} within {seconds:g} s")
+            else:
+                await fan_out.rest(self.deadlines.settle_s)
+                fan_out.give_up_as_victims(f"still in {what} when another worker failed")
+        return fan_out.outcome()
+
+    async def _ask_all(self, method: str, **kwargs: Any) -> None:
+        entries = [entry for entry in self._tracked if not entry.dead]
+        outcome = await self._ask(entries, method, **kwargs)
+        if outcome.failures:
+            lines = "; ".join(f"{label}: {f.reason}" for label, f in outcome.failures.items())
+            raise EngineError(f"{method} failed: {lines}")
+
+    async def _ask(self, entries: list[Tracked], method: str, **kwargs: Any) -> Outcome[str]:
+        calls = {entry.label: getattr(entry.replica, method)(**kwargs) for entry in entries}
+        return await call_all(calls, self.deadlines.replica_s, method)
+
+    async def _call_replicas(
+        self, entries: list[Tracked], method: str, *args: Any
+    ) -> Outcome[Member]:
+        calls = {
+            member: getattr(worker, method).remote(*args)
+            for entry in entries
+            for member, worker in zip(entry.members, entry.workers, strict=True)
+            if hasattr(worker, method)
+        }
+        return await call_all(calls, self.deadlines.abort_s, method)
+
+
+def _calls(
+    members: list[Member], *groups: Sequence[Awaitable[Any]]
+) -> dict[Member, Awaitable[Any]]:
+    references = [reference for group in groups for reference in group]
+    if len(references) != len(members):
+        raise TopologyError(
+            f"the worker groups returned {len(references)} references for {len(members)} workers; "
+            "world_size must be the number of workers"
+        )
+    return dict(zip(members, references, strict=True))
+
+
+def _culprits(failures: dict[Member, Failure]) -> dict[Member, Failure]:
+    """Leave out those that failed because another did, unless there are no others."""
+    first = min(failure.kind.value for failure in failures.values())
+    worst = {m: f for m, f in failures.items() if f.kind is not Kind.VICTIM}
+    return worst if first != Kind.VICTIM.value else failures
+
+
+def _error(
+    what: str,
+    failures: dict[Member, Failure],
+    committed: tuple[str, ...] = (),
+    quarantined: tuple[str, ...] = (),
+) -> SyncError:
+    order = sorted(failures.items(), key=lambda item: (item[1].kind.value, item[0]))
+    lines = tuple((str(member), failure.reason) for member, failure in order)
+    text = "; ".join(f"{label}: {reason}" for label, reason in lines)
+    return SyncError(
+        f"{what} did not reach every replica: {text}. Serving it: {', '.join(committed) or 'none'}. "
+        f"Quarantined: {', '.join(quarantined) or 'none'}; call update_weights again, or remove_replicas "
+        "and add_replicas for those whose process is gone",
+        lines, committed, quarantined,
+    )  # fmt: skip
