@@ -81,8 +81,8 @@ def _blocks(source: Source, node: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 def _starts_line(source: Source, node: ast.stmt) -> bool:
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    places = [(part.lineno, part.col_offset) for part in (node, *decorators)]
-    line, column = min(places)
+    places = [(part.lineno, part.col_offset) for part in decorators]
+    line, column = min([(node.lineno, node.col_offset), *places])
     before = source.lines[line - 1].encode()[:column]
     return before.strip() in (b"", b"@")
 

@@ -88,9 +88,9 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         run = runner.check(tree, options)
     if migrating and arguments.report:
-        from actor_wg_codemod import report
+        from actor_wg_codemod import review
 
-        report.write(Path(arguments.report), run, tree.root)
+        review.write(Path(arguments.report), run, wrote=writes)
     _print(arguments, run, tree, data, from_stdin=from_stdin, writes=writes)
     if run.problems:
         return 2

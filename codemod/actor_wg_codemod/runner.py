@@ -46,10 +46,15 @@ class Outcome:
     """
 
     target: Target
+    source: reading.Source | None
     findings: tuple[Finding, ...] = ()
     fixed: tuple[Finding, ...] = ()
-    old: bytes = b""
     new: bytes | None = None
+
+    @property
+    def old(self) -> bytes:
+        """The bytes that were analyzed."""
+        return b"" if self.source is None else reading.encode(self.source, self.source.text)
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,37 @@ class Run:
 
 def check(tree: Tree, options: Options) -> Run:
     """Lists the findings of the tree's targets; changes nothing."""
-    return _look(tree, options)[0]
+    selection = options.selection
+    analysis = Analysis(
+        tree.root,
+        tree.files,
+        verl_roots=options.verl_roots,
+        naming=selection.wants_naming,
+        reverse=options.reverse,
+        overlay=options.overlay,
+    )
+    outcomes = []
+    problems = list(tree.problems)
+    hidden = unread = 0
+    for number, target in enumerate(tree.targets):
+        if options.progress is not None:
+            options.progress(number, len(tree.targets))
+        if not analysis.relevant(target.path):
+            continue
+        result = _findings(analysis, target.path)
+        if result.problem is not None:
+            problems.append(Problem(target.shown, result.problem.reason))
+            unread += not result.findings
+        if not result.findings:
+            continue
+        source = analysis.source(target.path)
+        found = list(_without_noqa(target.path, source, result.findings))
+        hidden += sum(map(selection.hides_as_unsafe, found))
+        shown = sorted(filter(selection.shows, found), key=_order)
+        if shown:
+            outcomes.append(Outcome(target, source, tuple(shown)))
+    read = len(tree.targets) - unread
+    return Run(tuple(outcomes), tuple(problems), read, tree.skipped + unread, hidden)
 
 
 def migrate(tree: Tree, options: Options, *, write: bool = True, allow_dirty: bool = False) -> Run:
@@ -96,14 +131,13 @@ def migrate(tree: Tree, options: Options, *, write: bool = True, allow_dirty: bo
     Raises:
         UsageError: git has uncommitted changes in a file to be written; nothing was written.
     """
-    run, sources = _look(tree, options)
+    run = check(tree, options)
     problems = list(run.problems)
     jobs = []
     for outcome in run.outcomes:
         fixable = tuple(finding for finding in outcome.findings if finding.fix)
-        source = sources.get(outcome.target.path)
-        if fixable and source is not None:
-            jobs.append(Job(outcome.target.path, source, fixable))
+        if fixable and outcome.source is not None:
+            jobs.append(Job(outcome.target.path, outcome.source, fixable))
     edited = dict(zip([job.path for job in jobs], _edited(jobs, options), strict=True))
     if write and not allow_dirty:
         _refuse_dirty(tree.root, [path for path, new in edited.items() if isinstance(new, bytes)])
@@ -113,55 +147,14 @@ def migrate(tree: Tree, options: Options, *, write: bool = True, allow_dirty: bo
         new = edited.get(outcome.target.path)
         result = new if isinstance(new, str) else None
         if isinstance(new, bytes):
-            source = sources[outcome.target.path]
-            old = reading.encode(source, source.text)
-            path = tree.root / outcome.target.path
             if write:
-                result = _write(path, old, new, folders)
+                result = _write(tree.root / outcome.target.path, outcome.old, new, folders)
             if result is None:
-                outcome = _changed(outcome, old, new, moved=write)
+                outcome = _changed(outcome, new, moved=write)
         if result is not None:
             problems.append(Problem(outcome.target.shown, result))
         outcomes.append(outcome)
     return Run(tuple(outcomes), tuple(problems), run.read, run.skipped, run.hidden)
-
-
-def _look(tree: Tree, options: Options) -> tuple[Run, dict[str, reading.Source]]:
-    selection = options.selection
-    analysis = Analysis(
-        tree.root,
-        tree.files,
-        verl_roots=options.verl_roots,
-        naming=selection.wants_naming,
-        reverse=options.reverse,
-        overlay=options.overlay,
-    )
-    outcomes = []
-    problems = list(tree.problems)
-    sources: dict[str, reading.Source] = {}
-    hidden = unread = 0
-    for number, target in enumerate(tree.targets):
-        if options.progress is not None:
-            options.progress(number, len(tree.targets))
-        if not analysis.relevant(target.path):
-            continue
-        result = _findings(analysis, target.path)
-        if result.problem is not None:
-            problems.append(Problem(target.shown, result.problem.reason))
-            unread += not result.findings
-        if not result.findings:
-            continue
-        source = analysis.source(target.path)
-        if source is not None:
-            sources[target.path] = source
-        found = list(_without_noqa(target.path, source, result.findings))
-        hidden += sum(map(selection.hides_as_unsafe, found))
-        shown = sorted(filter(selection.shows, found), key=_order)
-        if shown:
-            outcomes.append(Outcome(target, tuple(shown)))
-    read = len(tree.targets) - unread
-    run = Run(tuple(outcomes), tuple(problems), read, tree.skipped + unread, hidden)
-    return run, sources
 
 
 def _findings(analysis: Analysis, path: str) -> FileResult:
@@ -273,9 +266,9 @@ def _write(path: Path, old: bytes, new: bytes, folders: set[Path]) -> str | None
     return None
 
 
-def _changed(outcome: Outcome, old: bytes, new: bytes, *, moved: bool) -> Outcome:
+def _changed(outcome: Outcome, new: bytes, *, moved: bool) -> Outcome:
     fixed = tuple(finding for finding in outcome.findings if finding.fix)
     left = tuple(finding for finding in outcome.findings if not finding.fix)
     if moved:
         left = tuple(editing.moved(finding, fixed) for finding in left)
-    return Outcome(outcome.target, left, fixed, old, new)
+    return Outcome(outcome.target, outcome.source, left, fixed, new)
