@@ -1,0 +1,92 @@
+"""The decider: a project's files -> findings with fixes. Everything else renders its answer."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from actor_wg_codemod import documents, renames
+from actor_wg_codemod.bindings import Module
+from actor_wg_codemod.evaluate import Evaluator
+from actor_wg_codemod.model import FileResult, Finding, Problem
+from actor_wg_codemod.project import PYTHON, Project
+from actor_wg_codemod.sites import Sites
+from actor_wg_codemod.source import Source, SourceError, decode, parse
+
+
+class Analysis:
+    """One project, analysed on demand, file by file.
+
+    Args:
+        root: the project's top folder.
+        files: all files of the project, relative to `root`, with forward slashes.
+        verl_roots: import paths under which copies of verl live that are not found by their layout.
+        naming: whether the AWG1xx findings are wanted too; they are not looked for otherwise.
+        reverse: look for the new names and turn them into the old ones.
+        overlay: bytes that stand in for the content of a file on disk.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        files: Sequence[str],
+        *,
+        verl_roots: Sequence[str] = (),
+        naming: bool = False,
+        reverse: bool = False,
+        overlay: Mapping[str, bytes] | None = None,
+    ) -> None:
+        vocabulary = renames.REVERSE if reverse else renames.FORWARD
+        self.project = Project(
+            root, files, verl_roots=verl_roots, vocabulary=vocabulary, overlay=overlay
+        )
+        self.evaluator = Evaluator(self.project)
+        self.naming = naming
+        self._sources: dict[str, Source] = {}
+
+    def relevant(self, path: str) -> bool:
+        """Whether a file can have findings at all; decided by a search of the project's bytes."""
+        if path.endswith(PYTHON):
+            return path in self.project.connected
+        return documents.kind(path) is not None
+
+    def source(self, path: str) -> Source | None:
+        """The decoded text of a file that has been analysed."""
+        return self._sources.get(path)
+
+    def findings(self, path: str, tree: ast.Module | None = None, text: str | None = None) -> FileResult:
+        """All findings of a file, unfiltered. Never raises for what a file holds.
+
+        Args:
+            path: relative to the root.
+            tree: the file's tree where the caller has it already; with `text`, nothing is parsed again.
+            text: the text that `tree` was made from.
+        """
+        try:
+            if tree is not None and text is not None:
+                module = Module(path, text, tree)
+                self.evaluator.add(module)
+            else:
+                source = decode(self.project.read(path))
+                self._sources[path] = source
+                if not path.endswith(PYTHON):
+                    return self._document(path, source)
+                known = self.evaluator.module(path)
+                if known is None:
+                    parse(source.text, path)  # says why it is not known
+                    return FileResult(path)
+                module = known
+        except SourceError as error:
+            return FileResult(path, problem=Problem(path, str(error)))
+        except documents.DocumentError as error:
+            return FileResult(path, problem=Problem(path, str(error)))
+        except OSError as error:
+            return FileResult(path, problem=Problem(path, error.strerror or str(error)))
+        return FileResult(path, self._module_findings(module))
+
+    def _module_findings(self, module: Module) -> list[Finding]:
+        return Sites(self.evaluator, module).findings()
+
+    def _document(self, path: str, source: Source) -> FileResult:
+        return FileResult(path)

@@ -1,0 +1,432 @@
+"""What a call gives back and what a parameter can be: the library calls that the analysis sees through."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from actor_wg_codemod import renames
+from actor_wg_codemod.bindings import DEFS, FUNCTIONS, Module, Place, Scope, path_of
+from actor_wg_codemod.values import (
+    NOTHING,
+    OTHER,
+    UNKNOWN,
+    ClassValue,
+    Constructor,
+    Container,
+    External,
+    Foreign,
+    Function,
+    Instance,
+    Library,
+    Mock,
+    Nothing,
+    Other,
+    Partial,
+    Remote,
+    Super,
+    Tuple,
+    Unknown,
+    Value,
+    Values,
+    elements,
+)
+
+if TYPE_CHECKING:
+    from actor_wg_codemod.evaluate import Evaluator
+
+SAME_ELEMENTS = frozenset({"list", "tuple", "set", "frozenset", "iter", "reversed", "sorted"})
+ONE_ELEMENT = frozenset({"next", "min", "max"})
+PASSED_THROUGH = frozenset(
+    {
+        "copy.copy",
+        "copy.deepcopy",
+        "asyncio.run",
+        "weakref.proxy",
+        "contextlib.closing",
+        "contextlib.aclosing",
+        "contextlib.nullcontext",
+        "itertools.chain",
+        "itertools.cycle",
+    }
+)
+LOADERS = frozenset(
+    {
+        "verl.utils.import_utils.load_class_from_fqn",
+        "hydra.utils.get_class",
+        "hydra.utils.get_object",
+        "hydra.utils.get_method",
+        "pydoc.locate",
+        "pkgutil.resolve_name",
+    }
+)
+PATCHERS = frozenset({"unittest.mock.patch", "mock.patch"})
+SPECCED = frozenset({"Mock", "MagicMock", "AsyncMock", "NonCallableMagicMock", "create_autospec"})
+
+
+class Calls:
+    """The evaluator's part that knows calls."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.ev = evaluator
+
+    def result(self, call: ast.Call, place: Place) -> Values:
+        """What a call can give."""
+        if isinstance(call.func, ast.Name) and call.func.id == "super":
+            return self._super(call, place)
+        found: set[Value] = set()
+        for callee in self.ev.evaluate(call.func, place):
+            found |= self._result(callee, call, place)
+        return frozenset(found) or UNKNOWN
+
+    def _result(self, callee: Value, call: ast.Call, place: Place) -> Values:
+        if isinstance(callee, External):
+            return self._external(callee, call, place)
+        if isinstance(callee, ClassValue):
+            return frozenset({Instance(callee.info, callee.proven)})
+        if isinstance(callee, Instance):
+            method = self.ev.link.attribute(callee, "__call__")
+            return frozenset(
+                v for m in method if isinstance(m, Function) for v in self.ev.function_result(m)
+            ) or UNKNOWN
+        if isinstance(callee, Function):
+            return self.ev.function_result(callee)
+        if isinstance(callee, Partial):
+            return self._result(callee.target, call, place)
+        if isinstance(callee, Constructor):
+            return OTHER
+        if isinstance(callee, Remote):
+            return UNKNOWN
+        if isinstance(callee, Mock):
+            return frozenset({Instance(callee.info)}) if callee.aspect == "class" else OTHER
+        if isinstance(callee, Library):
+            return self._library(callee, call, place)
+        if isinstance(callee, Other):
+            return OTHER
+        return UNKNOWN
+
+    def _arguments(self, call: ast.Call, place: Place) -> list[Values]:
+        return [self.ev.evaluate(a, place) for a in call.args if not isinstance(a, ast.Starred)]
+
+    def _external(self, callee: External, call: ast.Call, place: Place) -> Values:
+        name = callee.name
+        args = call.args
+        first = args[0] if args else None
+        if name == "functools.partial" and first is not None:
+            return frozenset(Partial(t, len(args) - 1) for t in self.ev.evaluate(first, place))
+        if name == "ray.remote":
+            if first is None:
+                return frozenset({Library("ray.remote")})
+            return frozenset(
+                Remote(t) if isinstance(t, (ClassValue, Function)) else Unknown()
+                for t in self.ev.evaluate(first, place)
+            )
+        if name in ("typing.cast", "typing_extensions.cast") and first is not None:
+            return self.ev.annotation(first, place)
+        if name in ("importlib.import_module", "builtins.__import__") and first is not None:
+            dotted = self.text(first, place)
+            return self.ev.import_module(dotted, place.scope.module.path) if dotted else UNKNOWN
+        if name in LOADERS and first is not None:
+            dotted = self.text(first, place)
+            return self.ev.by_name(dotted, place.scope.module.path) if dotted else UNKNOWN
+        if name in PASSED_THROUGH and first is not None:
+            return self.ev.evaluate(first, place)
+        if name == "builtins.object.__new__" and first is not None:
+            return self.ev.instances(self.ev.evaluate(first, place))
+        if name.startswith("builtins."):
+            return self._builtin(name.removeprefix("builtins."), call, place)
+        if self._is_patch(name):
+            return self._patched(name, call, place)
+        if callee.last in SPECCED and "mock" in name:
+            return self._specced(callee.last, call, place)
+        if callee.last in ("deque", "OrderedDict", "defaultdict", "WeakSet", "WeakValueDictionary", "Queue"):
+            items = elements(self.ev.evaluate(first, place)) if first is not None and callee.last != "defaultdict" else frozenset()
+            return frozenset({Container(items, mapping="ict" in callee.last)})
+        if callee.looks_like_class:
+            return frozenset({Foreign(name)})
+        return UNKNOWN
+
+    def text(self, node: ast.expr, place: Place) -> str | None:
+        """The string that an expression is, through one constant name."""
+        if isinstance(node, ast.Constant):
+            return node.value if isinstance(node.value, str) else None
+        if isinstance(node, ast.Name):
+            module = place.scope.module
+            home = module.resolve(place.scope, node.id)
+            bindings = module.bindings(home, node.id) if home is not None else []
+            if len(bindings) == 1 and isinstance(bindings[0].value, ast.Constant):
+                value = bindings[0].value.value
+                return value if isinstance(value, str) else None
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            left, right = self.text(node.left, place), self.text(node.right, place)
+            return left + right if left is not None and right is not None else None
+        return None
+
+    def _builtin(self, name: str, call: ast.Call, place: Place) -> Values:
+        values = self._arguments(call, place)
+        args = [a for a in call.args if not isinstance(a, ast.Starred)]
+        filled = [self.ev._filled(a, v, place) for a, v in zip(args, values)]
+        if name == "getattr" and len(args) >= 2:
+            word = self.text(args[1], place)
+            if word is None and self.ev._wanted and isinstance(args[1], ast.Name):
+                word = self.ev._wanted[-1]
+            if word is None:
+                return UNKNOWN
+            found = frozenset(v for value in values[0] for v in self.ev.member(value, word))
+            return found | (values[2] if len(values) > 2 else frozenset())
+        if name in SAME_ELEMENTS:
+            items = elements(filled[0]) if filled else frozenset()
+            return frozenset({Container(items)})
+        if name in ONE_ELEMENT and filled:
+            return elements(filled[0]) if len(filled) == 1 or name == "next" else frozenset().union(*filled)
+        if name == "zip":
+            return frozenset({Container(frozenset({Tuple(tuple(elements(v) for v in filled))}))})
+        if name == "enumerate" and filled:
+            return frozenset({Container(frozenset({Tuple((OTHER, elements(filled[0])))}))})
+        if name == "filter" and len(filled) == 2:
+            return frozenset({Container(elements(filled[1]))})
+        if name == "map" and len(values) == 2:
+            return frozenset({Container(frozenset(v for c in values[0] for v in self._result(c, call, place)))})
+        if name == "dict":
+            parts = [elements(v) for v in filled]
+            parts += [
+                self.ev.evaluate(k.value, place) if k.arg else elements(self.ev.evaluate(k.value, place))
+                for k in call.keywords
+            ]
+            return frozenset({Container(frozenset().union(*parts), mapping=True)})
+        if name == "type" and len(values) == 1:
+            return self._type(values[0])
+        if name == "object":
+            return OTHER
+        if name == "super":
+            return UNKNOWN
+        return UNKNOWN if name in ("vars", "eval", "globals", "locals", "aiter", "anext", "open") else OTHER
+
+    def _type(self, values: Values) -> Values:
+        return frozenset(
+            ClassValue(v.info, v.proven) if isinstance(v, Instance) else Unknown() for v in values
+        )
+
+    def _super(self, call: ast.Call, place: Place) -> Values:
+        if call.args:
+            return frozenset(
+                Super(v.info) if isinstance(v, ClassValue) else Unknown()
+                for v in self.ev.evaluate(call.args[0], place)
+            )
+        scope: Scope | None = place.scope
+        while scope is not None and not scope.is_class:
+            scope = scope.parent
+        owner = self.ev.link.owner_of(scope) if scope is not None else None
+        return frozenset({Super(owner)}) if owner else UNKNOWN
+
+    def _library(self, callee: Library, call: ast.Call, place: Place) -> Values:
+        name, receiver = callee.name, callee.receiver
+        if name == "ray.options":
+            return frozenset({receiver}) if receiver is not None else UNKNOWN
+        if name == "ray.remote":
+            return frozenset(
+                Remote(t) if isinstance(t, (ClassValue, Function)) else Unknown()
+                for a in call.args
+                for t in self.ev.evaluate(a, place)
+            ) or UNKNOWN
+        if name == "mock.start" and receiver is not None:
+            return frozenset({receiver})
+        if name == "registry.get":
+            return frozenset({ClassValue(self.ev.link.verl_class(renames.ENGINE))})
+        if name == "registry.new":
+            return frozenset({Instance(self.ev.link.verl_class(renames.ENGINE))})
+        if name == "registry.register":
+            return frozenset({Library("registry.wrapper")})
+        if name == "registry.wrapper" and call.args:
+            return self.ev.evaluate(call.args[0], place)
+        if name == "new":
+            if call.args:
+                return self.ev.instances(self.ev.evaluate(call.args[0], place))
+            return UNKNOWN
+        if name.startswith("container.") and isinstance(receiver, Container):
+            return self._container(name.partition(".")[2], receiver, call, place)
+        if name == "topology" and isinstance(receiver, (ClassValue, Instance)):
+            side = frozenset({Container(frozenset(), mapping=True, topology=receiver.info)})
+            return frozenset({Tuple((side, side))})
+        return UNKNOWN
+
+    def _container(self, method: str, receiver: Container, call: ast.Call, place: Place) -> Values:
+        values = receiver
+        if isinstance(call.func, ast.Attribute):
+            filled = self.ev._filled(call.func.value, frozenset({receiver}), place)
+            values = next((v for v in filled if isinstance(v, Container)), receiver)
+        items = values.items or UNKNOWN
+        if method == "items":
+            return frozenset({Container(frozenset({Tuple((UNKNOWN, items))}))})
+        if method == "values":
+            return frozenset({Container(items)})
+        if method == "copy":
+            return frozenset({values})
+        if method == "keys":
+            return frozenset({Container(OTHER)})
+        if method == "popitem":
+            return frozenset({Tuple((UNKNOWN, items))})
+        if method in ("get", "pop", "setdefault") and values.topology is None:
+            return items
+        return items if method == "popleft" else UNKNOWN
+
+    # Mocks
+
+    def _is_patch(self, name: str) -> bool:
+        return name.startswith(("unittest.mock.patch", "mock.patch"))
+
+    def _patched(self, name: str, call: ast.Call, place: Place) -> Values:
+        """`patch(...)` gives, entered or as an argument, a mock of what it replaces."""
+        target = self.patched_class(name.rpartition("patch")[2], call, place)
+        return target if target is not None else UNKNOWN
+
+    def patched_class(self, how: str, call: ast.Call, place: Place) -> Values | None:
+        """The mock that a patch call makes: of a manager class, or None where it makes none."""
+        given = len(call.args) + sum(k.arg == "new" for k in call.keywords)
+        if how == "" and call.args:
+            if given > 1 or any(k.arg == "new" for k in call.keywords):
+                return None
+            dotted = self.text(call.args[0], place)
+            values = self.ev.by_name(dotted, place.scope.module.path) if dotted else UNKNOWN
+        elif how == ".object" and len(call.args) >= 2:
+            if given > 2:
+                return None
+            word = self.text(call.args[1], place)
+            owners = self.ev.evaluate(call.args[0], place)
+            values = frozenset(v for o in owners for v in self.ev.member(o, word)) if word else UNKNOWN
+        else:
+            return None
+        mocks = frozenset(Mock(v.info) for v in values if isinstance(v, ClassValue) and v.proven)
+        return mocks or OTHER
+
+    def _specced(self, last: str, call: ast.Call, place: Place) -> Values:
+        spec = [k.value for k in call.keywords if k.arg in ("spec", "spec_set", "instance")][:1]
+        if last == "create_autospec":
+            spec = call.args[:1] or spec
+        elif not spec:
+            spec = call.args[:1]
+        if not spec:
+            return OTHER
+        values = self.ev.evaluate(spec[0], place)
+        whole = last == "create_autospec" and not any(k.arg == "instance" for k in call.keywords)
+        found: set[Value] = set()
+        for value in values:
+            if isinstance(value, ClassValue):
+                found.add(Mock(value.info) if whole else Instance(value.info, value.proven))
+            elif isinstance(value, Instance):
+                found.add(value)
+        return frozenset(found) or OTHER
+
+    # Contexts
+
+    def entered(self, node: ast.expr, place: Place) -> Values:
+        """What `with node as x` gives x."""
+        values = self.ev.evaluate(node, place)
+        found: set[Value] = set()
+        for value in values:
+            if isinstance(value, Container) and isinstance(node, ast.Call):
+                found |= elements(frozenset({value}))  # a generator under @contextmanager
+            elif isinstance(value, Instance) and value.info.node is not None:
+                for name in ("__enter__", "__aenter__"):
+                    for method in self.ev.link.attribute(value, name):
+                        if isinstance(method, Function):
+                            found |= self.ev.function_result(method)
+            else:
+                found.add(value)
+        return frozenset(found) or UNKNOWN
+
+    # Parameters
+
+    def parameter(self, node: ast.arg, place: Place) -> Values:
+        """What a parameter can be inside its function."""
+        function = place.scope.node
+        if not isinstance(function, FUNCTIONS):
+            return UNKNOWN
+        module = place.scope.module
+        outer = module.place(place.scope.chain)
+        arguments = function.args
+        if node.annotation is not None:
+            declared = self.ev.annotation(node.annotation, outer)
+            if node is arguments.vararg:
+                return frozenset({Container(declared, declared=True)})
+            if node is arguments.kwarg:
+                return frozenset({Container(declared, mapping=True, declared=True)})
+            if any(not isinstance(v, (Unknown, Nothing)) for v in declared):
+                return declared
+        own = self._receiver(node, function, outer)
+        if own is not None:
+            return own
+        default = self._default(node, arguments)
+        found = self._given(node, function, outer, module)
+        if found is not None:
+            return found
+        if default is not None:
+            values = self.ev.evaluate(default, outer)
+            known = frozenset(v for v in values if isinstance(v, (ClassValue, Instance, Function, Partial, Remote)))
+            if known:
+                return known | UNKNOWN
+        return frozenset({Unknown(node.arg)})
+
+    @staticmethod
+    def _default(node: ast.arg, arguments: ast.arguments) -> ast.expr | None:
+        positional = [*arguments.posonlyargs, *arguments.args]
+        for argument, default in zip(reversed(positional), reversed(arguments.defaults)):
+            if argument is node:
+                return default
+        for argument, keyword_default in zip(arguments.kwonlyargs, arguments.kw_defaults):
+            if argument is node:
+                return keyword_default
+        return None
+
+    def _receiver(self, node: ast.arg, function: ast.AST, outer: Place) -> Values | None:
+        """self or cls of a method."""
+        if not outer.scope.is_class or self.ev.first_parameter(function) != node.arg:
+            return None
+        owner = self.ev.link.owner_of(outer.scope)
+        if owner is None or not isinstance(function, DEFS):
+            return None
+        decorators = {(path_of(d) or "").rpartition(".")[2] for d in function.decorator_list}
+        if "staticmethod" in decorators:
+            return None
+        if "classmethod" in decorators or function.name in ("__new__", "__init_subclass__", "__class_getitem__"):
+            return frozenset({ClassValue(owner)})
+        return frozenset({Instance(owner)})
+
+    def _given(self, node: ast.arg, function: ast.AST, outer: Place, module: Module) -> Values | None:
+        """What else is known: attached to a class, a pytest fixture, a mock from a patch decorator."""
+        if self.ev.first_parameter(function) == node.arg:
+            attached = self.ev.link.attached(function, outer, module)
+            if attached is not None:
+                return attached
+        if isinstance(function, DEFS):
+            mocked = self._mock_parameter(node, function, outer)
+            if mocked is not None:
+                return mocked
+            fixture = self.ev.link.fixture(node.arg, function, module)
+            if fixture is not None:
+                return fixture
+        return self.ev.link.from_callers(node, function, outer, module)
+
+    def _mock_parameter(
+        self, node: ast.arg, function: ast.FunctionDef | ast.AsyncFunctionDef, outer: Place
+    ) -> Values | None:
+        patches: list[Values] = []
+        for decorator in reversed(function.decorator_list):
+            if not isinstance(decorator, ast.Call):
+                continue
+            for value in self.ev.evaluate(decorator.func, outer):
+                if isinstance(value, External) and self._is_patch(value.name):
+                    how = value.name.rpartition("patch")[2]
+                    found = self.patched_class(how, decorator, outer)
+                    if found is not None:
+                        patches.append(found)
+                    elif how in ("", ".object"):
+                        continue
+        arguments = [a.arg for a in function.args.args]
+        if outer.scope.is_class:
+            arguments = arguments[1:]
+        if node.arg in arguments and arguments.index(node.arg) < len(patches):
+            return patches[arguments.index(node.arg)]
+        return None
+
+

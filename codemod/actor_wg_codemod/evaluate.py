@@ -1,0 +1,821 @@
+"""An expression in its place -> everything it can be. Demand-driven, across the files of the project."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Iterable
+
+from actor_wg_codemod import renames
+from actor_wg_codemod.bindings import (
+    COMPREHENSIONS,
+    DEFS,
+    END,
+    FUNCTIONS,
+    Binding,
+    Module,
+    Place,
+    Scope,
+    path_of,
+)
+from actor_wg_codemod.calls import Calls
+from actor_wg_codemod.flows import Flows
+from actor_wg_codemod.forwarding import Forwarding
+from actor_wg_codemod.linking import ClassInfo, Linker
+from actor_wg_codemod.narrowing import narrow
+from actor_wg_codemod.project import Project
+from actor_wg_codemod.reaching import at_end, later, reaching
+from actor_wg_codemod.source import SourceError, decode, parse
+from actor_wg_codemod.values import (
+    NOTHING,
+    OTHER,
+    UNKNOWN,
+    ClassValue,
+    Constructor,
+    Container,
+    External,
+    Foreign,
+    Function,
+    Group,
+    Instance,
+    Library,
+    Mock,
+    ModuleValue,
+    Nothing,
+    Other,
+    Partial,
+    Remote,
+    Super,
+    Tuple,
+    Unknown,
+    Value,
+    Values,
+    elements,
+)
+
+BUILTINS = frozenset(dir(builtins))
+CONTAINER_METHODS = frozenset({"values", "items", "get", "pop", "copy", "setdefault", "popitem", "keys", "popleft"})
+FILLS = frozenset({"append", "add", "appendleft", "insert", "extend", "update", "setdefault", "put", "put_nowait"})
+WRAPPED = frozenset({"Optional", "Annotated", "ClassVar", "Final", "Awaitable", "Coroutine", "Required", "NotRequired"})
+HOLDING = frozenset(
+    "list List set Set frozenset FrozenSet Iterable Iterator Sequence MutableSequence Collection deque Deque "
+    "Generator AsyncIterator AsyncIterable AsyncGenerator Mapping MutableMapping dict Dict OrderedDict "
+    "defaultdict DefaultDict".split()
+)
+MAPPINGS = frozenset("Mapping MutableMapping dict Dict OrderedDict defaultdict DefaultDict".split())
+
+
+class Evaluator:
+    """Knows what expressions can be. One for a whole project; remembers what it found out."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.names = project.vocabulary
+        self.link = Linker(self)
+        self.calls = Calls(self)
+        self.forwarding = Forwarding(self)
+        self.flows = Flows(self)
+        self._modules: dict[str, Module | None] = {}
+        self._memo: dict[int, Values] = {}
+        self._exports: dict[tuple[str, str], Values | None] = {}
+        self._active: set[object] = set()
+        self._wanted: list[str] = []
+        self.words = tuple(self.names.table)
+
+    # Modules
+
+    def module(self, path: str) -> Module | None:
+        """The parsed module of a project file; None where it cannot be read or parsed."""
+        if path not in self._modules:
+            self._modules[path] = self._load(path)
+        return self._modules[path]
+
+    def add(self, module: Module) -> None:
+        """Takes a module that the caller has parsed already (flake8's tree, a notebook's cells)."""
+        self._modules[module.path] = module
+
+    def _load(self, path: str) -> Module | None:
+        try:
+            source = decode(self.project.read(path))
+            tree = parse(source.text, path, words=self.words)
+        except (SourceError, OSError):
+            return None  # its own turn reports the reason
+        return Module(path, source.text, tree)
+
+    def import_module(self, name: str, importer: str) -> Values:
+        """What `import name` (the module itself) means in a file."""
+        path = self.project.resolve(name, importer)
+        if path is not None:
+            return frozenset({ModuleValue(name, path)})
+        return self.outside(name)
+
+    def outside(self, name: str) -> Values:
+        """Something outside the project by its qualified name; verl's own classes are known."""
+        canonical = self.project.canonical(name)
+        if canonical is None:
+            return frozenset({External(name)})
+        last = canonical.rpartition(".")[2]
+        if last in renames.PUBLIC_CLASSES or last in renames.HOLDERS:
+            return frozenset({ClassValue(self.link.verl_class(last))})
+        return frozenset({External(canonical)})
+
+    def by_name(self, dotted: str, importer: str) -> Values:
+        """What a fully qualified name in a string means."""
+        module, _, last = dotted.replace(":", ".").rpartition(".")
+        if not module:
+            return UNKNOWN
+        return frozenset(
+            v for value in self.import_module(module, importer) for v in self.member(value, last)
+        )
+
+    def export(self, path: str, name: str) -> Values | None:
+        """What a module of the project has under a name; None where it has no such name."""
+        key = (path, name)
+        if key in self._exports:
+            return self._exports[key]
+        if key in self._active:
+            return None
+        self._active.add(key)
+        try:
+            found = self._export(path, name)
+        finally:
+            self._active.discard(key)
+        self._exports[key] = found
+        return found
+
+    def _export(self, path: str, name: str) -> Values | None:
+        if path.endswith("/") or path == "":
+            return self._submodule(path, name)
+        module = self.module(path)
+        if module is None:
+            return self._verl_fallback(path, name)
+        scope = module.scope
+        bindings = self._with_stars(module, name)
+        if bindings:
+            reached = at_end(bindings, END) or bindings
+            return self._union(self.bound(b) for b in reached)
+        if path.endswith(("__init__.py", "__init__.pyi")):
+            found = self._submodule(path.rpartition("/")[0] + "/" if "/" in path else "", name)
+            if found is not None:
+                return found
+        if module.bindings(scope, "__getattr__"):
+            found = self._lazy(module, name)
+            if found is not None:
+                return found
+        return self._verl_fallback(path, name)
+
+    def _verl_fallback(self, path: str, name: str) -> Values | None:
+        if self.project.verl_name(path) and name in renames.PUBLIC_CLASSES:
+            return frozenset({ClassValue(self.link.verl_class(name))})
+        return None
+
+    def _submodule(self, folder: str, name: str) -> Values | None:
+        found = self.project.relative(folder + "x.py", 1, name)
+        return None if found is None else frozenset({ModuleValue(name, found)})
+
+    def _lazy(self, module: Module, name: str) -> Values | None:
+        """A module `__getattr__(name)`: what it returns where its tests let this name through."""
+        getter = module.bindings(module.scope, "__getattr__")[-1].node
+        if not isinstance(getter, DEFS) or not getter.args.args:
+            return None
+        parameter = getter.args.args[0].arg
+        found: set[Value] = set()
+        self._wanted.append(name)
+        memo, self._memo = self._memo, {}
+        try:
+            for value, place in self.returns(module, getter):
+                tests = [c.test for c, arm in place.frames if isinstance(c, ast.If) and arm == "body"]
+                named = {
+                    n.value for t in tests for n in ast.walk(t) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+                }
+                text = "\n".join(module.lines)
+                if (named and name in named) or (not named and f'"{name}"' in text) or (not named and f"'{name}'" in text):
+                    found |= self.evaluate(value, place)
+        finally:
+            self._memo = memo
+            self._wanted.pop()
+        del parameter
+        return frozenset(found) or None
+
+    def _with_stars(self, module: Module, name: str) -> list[Binding]:
+        bindings = module.bindings(module.scope, name)
+        stars = [
+            Binding("star", name, node, place)
+            for node, place in module.star_imports
+            if place.scope is module.scope and self._star(module, node, name) is not None
+        ]
+        return sorted([*bindings, *stars], key=lambda b: b.place.order) if stars else bindings
+
+    def _star(self, module: Module, node: ast.ImportFrom, name: str) -> Values | None:
+        """What `from m import *` brings under a name, if it brings it."""
+        path = self._import_path(module, node)
+        if path is None:
+            dotted = self.project.canonical(node.module or "")
+            if dotted and name in renames.PUBLIC_CLASSES and renames.ENGINE_PACKAGE in dotted:
+                return self.outside(f"{dotted}.{name}")
+            return None
+        target = self.module(path) if not path.endswith("/") else None
+        if target is None:
+            return None
+        public = self._public(target)
+        if public is not None and name not in public:
+            return None
+        if public is None and name.startswith("_"):
+            return None
+        if not self._with_stars_guard(target, name):
+            return None
+        return self.export(path, name)
+
+    def _with_stars_guard(self, target: Module, name: str) -> bool:
+        key = ("star", target.path, name)
+        if key in self._active:
+            return False
+        self._active.add(key)
+        try:
+            return bool(self._with_stars(target, name))
+        finally:
+            self._active.discard(key)
+
+    def _public(self, module: Module) -> set[str] | None:
+        """The names in `__all__`, literal or added to; None where there is none."""
+        bindings = module.bindings(module.scope, "__all__")
+        if not bindings:
+            return None
+        found: set[str] = set()
+        for binding in bindings:
+            for node in ast.walk(binding.value) if binding.value else ():
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found.add(node.value)
+        return found
+
+    def _import_path(self, module: Module, node: ast.ImportFrom) -> str | None:
+        if node.level:
+            return self.project.relative(module.path, node.level, node.module or "")
+        return self.project.resolve(node.module or "", module.path)
+
+    # Names
+
+    def _union(self, parts: Iterable[Values]) -> Values:
+        found: set[Value] = set()
+        for part in parts:
+            found |= part
+        return frozenset(found)
+
+    def name(self, name: str, place: Place) -> Values:
+        """What a name can be where it is used."""
+        module = place.scope.module
+        home = module.resolve(place.scope, name)
+        if home is None or home is module.scope:
+            bindings = self._with_stars(module, name)
+            home = module.scope
+        else:
+            bindings = module.bindings(home, name)
+        if not bindings:
+            if name in BUILTINS:
+                return frozenset({External(f"builtins.{name}")})
+            return frozenset({Unknown(name)})
+        direct = [b for b in bindings if self._lives(b, home)]
+        foreign = [b for b in bindings if b not in direct]
+        use, deferred = self._use_in(home, place)
+        if deferred:
+            reached = at_end(direct, END) if home is module.scope else later(direct, use)
+        else:
+            reached = reaching(direct, use)
+        here = [b for b in foreign if b.place.scope is place.scope]
+        near = reaching(here, place) if here else []
+        if near and not near[-1].place.frames:
+            reached = near
+        else:
+            reached = [*reached, *foreign]
+        if not reached:
+            return frozenset({Unknown(name)})
+        return self._union(self.bound(b) for b in reached)
+
+    def _lives(self, binding: Binding, home: Scope) -> bool:
+        scope: Scope | None = binding.place.scope
+        while scope is not None and scope is not home and isinstance(scope.node, COMPREHENSIONS):
+            scope = scope.parent
+        return scope is home
+
+    def _use_in(self, home: Scope, place: Place) -> tuple[Place, bool]:
+        """The place in an outer scope from which a nested use looks, and whether it looks later."""
+        deferred = False
+        while place.scope is not home and place.scope.parent is not None:
+            deferred = deferred or place.scope.is_function
+            place = place.scope.module.place(place.scope.chain)
+        return place, deferred
+
+    def bound(self, binding: Binding) -> Values:
+        """What a binding gives its name."""
+        key = ("binding", id(binding.node), binding.name)
+        if key in self._active:
+            return UNKNOWN
+        self._active.add(key)
+        try:
+            return self._bound(binding)
+        finally:
+            self._active.discard(key)
+
+    def _bound(self, binding: Binding) -> Values:
+        place, node = binding.place, binding.node
+        module = place.scope.module
+        if binding.kind == "import":
+            return self._imported(module, binding)
+        if binding.kind == "star" and isinstance(node, ast.ImportFrom):
+            return self._star(module, node, binding.name) or UNKNOWN
+        if binding.kind == "class" and isinstance(node, ast.ClassDef):
+            return self._decorated(ClassValue(self.link.project_class(module, node, place)), node, place)
+        if binding.kind == "def" and isinstance(node, DEFS):
+            owner = self.link.owner_of(place.scope)
+            return self._decorated(Function(module, node, place, owner), node, place)
+        if binding.kind == "param" and isinstance(node, ast.arg):
+            return self.calls.parameter(node, place)
+        if binding.kind == "capture" and isinstance(node, ast.MatchAs):
+            return self._captured(node, place)
+        if binding.kind == "annotated" and isinstance(binding.statement, ast.AnnAssign):
+            declared = self.annotation(binding.statement.annotation, place)
+            if binding.value is None or any(not isinstance(v, (Unknown, Other, Foreign)) for v in declared):
+                return declared
+            return self.evaluate(binding.value, place)
+        if binding.value is None:
+            return UNKNOWN
+        if binding.kind == "each":
+            values = elements(self._filled(binding.value, self.evaluate(binding.value, place), place))
+        elif binding.kind == "enter":
+            values = self.calls.entered(binding.value, place)
+        elif binding.kind == "value":
+            values = self.evaluate(binding.value, place)
+        else:
+            return UNKNOWN
+        for index in binding.unpack:
+            values = self._pick(values, index)
+        return values
+
+    def _decorated(self, value: Value, node: ast.AST, place: Place) -> Values:
+        for decorator in getattr(node, "decorator_list", []):
+            target = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if (path_of(target) or "").rpartition(".")[2] == "remote":
+                values = self.evaluate(target, place)
+                if any(isinstance(v, External) and v.name == "ray.remote" for v in values):
+                    return frozenset({Remote(value)})
+        return frozenset({value})
+
+    def _imported(self, module: Module, binding: Binding) -> Values:
+        alias, statement = binding.node, binding.statement
+        if not isinstance(alias, ast.alias):
+            return UNKNOWN
+        if isinstance(statement, ast.Import):
+            name = alias.name if alias.asname else alias.name.partition(".")[0]
+            return self.import_module(name, module.path)
+        if not isinstance(statement, ast.ImportFrom):
+            return UNKNOWN
+        path = self._import_path(module, statement)
+        if path is not None:
+            found = self.export(path, alias.name)
+            if found is None and not path.endswith("/") and path.endswith("__init__.py"):
+                found = self._submodule(path.removesuffix("__init__.py"), alias.name)
+            if found is not None:
+                return found
+        if statement.level:
+            return frozenset({Unknown(alias.name)})
+        if path is not None and not self.project.canonical(statement.module or ""):
+            return frozenset({Unknown(alias.name)})
+        return self.outside(f"{statement.module}.{alias.name}")
+
+    def _captured(self, node: ast.MatchAs, place: Place) -> Values:
+        pattern = node.pattern
+        if isinstance(pattern, ast.MatchClass):
+            return self.instances(self.evaluate(pattern.cls, place))
+        for holder, _ in reversed(place.chain):
+            if isinstance(holder, ast.MatchClass | ast.MatchSequence | ast.MatchMapping | ast.MatchOr):
+                return UNKNOWN
+            if isinstance(holder, ast.Match):
+                return self.evaluate(holder.subject, place)
+        return UNKNOWN
+
+    def _pick(self, values: Values, index: int) -> Values:
+        found: set[Value] = set()
+        for value in values:
+            if isinstance(value, Tuple) and -1 < index < len(value.items):
+                found |= value.items[index]
+            elif isinstance(value, Tuple) and index == -1:
+                found.add(Container(self._union(value.items)))
+            elif isinstance(value, Container):
+                found |= value.items if index != -1 else {value}
+            elif isinstance(value, Other):
+                found.add(value)
+        return frozenset(found) or UNKNOWN
+
+    # Expressions
+
+    def evaluate(self, node: ast.expr, place: Place) -> Values:
+        """Everything that an expression can be at a place."""
+        found = self._memo.get(id(node))
+        if found is not None:
+            return found
+        key = id(node)
+        if key in self._active:
+            return UNKNOWN
+        self._active.add(key)
+        try:
+            found = self._evaluate(node, place)
+        finally:
+            self._active.discard(key)
+        self._memo[key] = found
+        return found
+
+    def _evaluate(self, node: ast.expr, place: Place) -> Values:
+        if isinstance(node, ast.Name):
+            if self._wanted and self._is_wanted(node, place):
+                return OTHER
+            return narrow(self, node, self.name(node.id, place), place)
+        if isinstance(node, ast.Attribute):
+            return narrow(self, node, self._attribute(node, place), place)
+        if isinstance(node, ast.Call):
+            return self.calls.result(node, place)
+        if isinstance(node, ast.Constant):
+            return NOTHING if node.value is None else OTHER
+        if isinstance(node, ast.Await):
+            return self.evaluate(node.value, place)
+        if isinstance(node, ast.IfExp):
+            return self.evaluate(node.body, place) | self.evaluate(node.orelse, place)
+        if isinstance(node, ast.BoolOp):
+            return self._union(self.evaluate(v, place) for v in node.values)
+        if isinstance(node, ast.NamedExpr):
+            return self.evaluate(node.value, place)
+        if isinstance(node, ast.Lambda):
+            return frozenset({Function(place.scope.module, node, place)})
+        if isinstance(node, ast.Subscript):
+            return self._subscript(node, place)
+        return self._display(node, place)
+
+    def _display(self, node: ast.expr, place: Place) -> Values:
+        if isinstance(node, ast.Tuple) and not any(isinstance(e, ast.Starred) for e in node.elts):
+            return frozenset({Tuple(tuple(self.evaluate(e, place) for e in node.elts))})
+        if isinstance(node, (ast.List, ast.Set, ast.Tuple)):
+            parts = (
+                elements(self.evaluate(e.value, place)) if isinstance(e, ast.Starred) else self.evaluate(e, place)
+                for e in node.elts
+            )
+            return frozenset({Container(self._union(parts))})
+        if isinstance(node, ast.Dict):
+            parts = (
+                elements(self.evaluate(v, place)) if k is None else self.evaluate(v, place)
+                for k, v in zip(node.keys, node.values)
+            )
+            return frozenset({Container(self._union(parts), mapping=True)})
+        if isinstance(node, COMPREHENSIONS):
+            chain = (*place.chain, (node, "value"))
+            inner = place.scope.module.place(chain, inside=True)
+            inside = Place(inner.scope, place.order, inner.frames, chain)
+            element = node.value if isinstance(node, ast.DictComp) else node.elt
+            items = self.evaluate(element, inside)
+            return frozenset({Container(items, mapping=isinstance(node, ast.DictComp))})
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr | ast.Add):
+            return self.evaluate(node.left, place) | self.evaluate(node.right, place)
+        if isinstance(node, ast.Starred):
+            return self.evaluate(node.value, place)
+        return OTHER
+
+    def _is_wanted(self, node: ast.Name, place: Place) -> bool:
+        return False
+
+    def _subscript(self, node: ast.Subscript, place: Place) -> Values:
+        path = path_of(node)
+        if path is not None:
+            stored = self._stored(path, node, place)
+            if stored is not None:
+                return stored
+        values = self._filled(node.value, self.evaluate(node.value, place), place)
+        index = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if isinstance(node.slice, ast.UnaryOp) and isinstance(node.slice.op, ast.USub):
+            operand = node.slice.operand
+            index = -operand.value if isinstance(operand, ast.Constant) and isinstance(operand.value, int) else None
+        found: set[Value] = set()
+        for value in values:
+            if isinstance(value, Tuple) and isinstance(index, int) and -len(value.items) <= index < len(value.items):
+                found |= value.items[index]
+            elif isinstance(value, Mock) and value.aspect == "call" and index == 1:
+                found.add(Mock(value.info, "arguments"))
+            elif isinstance(value, Container) and isinstance(node.slice, ast.Slice):
+                found.add(value)
+            elif isinstance(value, (ClassValue, External)) and not isinstance(node.slice, ast.Slice):
+                found.add(value)  # a generic class with its parameters
+            elif isinstance(value, (Container, Tuple)):
+                found |= elements(frozenset({value}))
+            elif isinstance(value, Other):
+                found.add(value)
+        return frozenset(found) or UNKNOWN
+
+    # Attributes
+
+    def _attribute(self, node: ast.Attribute, place: Place) -> Values:
+        path = path_of(node)
+        if path is not None:
+            stored = self._stored(path, node, place)
+            if stored is not None:
+                return stored
+        found: set[Value] = set()
+        for value in self.evaluate(node.value, place):
+            found |= self.member(value, node.attr)
+        return frozenset(found) or UNKNOWN
+
+    def _stored(self, path: str, node: ast.expr, place: Place) -> Values | None:
+        """What was assigned to the same dotted path earlier in the same scope, where that is certain."""
+        module = place.scope.module
+        word = node.attr if isinstance(node, ast.Attribute) else path.partition(".")[0].partition("[")[0]
+        bindings = []
+        for chain in module.carriers(word):
+            target = chain[-1][0]
+            if isinstance(node, ast.Subscript):
+                target = next((n for n, _ in reversed(chain) if isinstance(n, ast.Subscript)), target)
+            if not isinstance(getattr(target, "ctx", None), ast.Store) or path_of(target) != path:
+                continue
+            if isinstance(node, ast.Subscript):
+                chain = chain[: [n for n, _ in chain].index(target) + 1]
+            binding = module.store(chain, path)
+            if binding.place.scope is place.scope and not isinstance(
+                getattr(binding.statement, "target", None), ast.Subscript
+            ):
+                bindings.append(binding)
+        if not bindings:
+            return None
+        bindings.sort(key=lambda b: b.place.order)
+        reached = reaching(bindings, place)
+        sure = [b for b in reached if place.frames[: len(b.place.frames)] == b.place.frames]
+        rebound = module.bindings(place.scope, path.partition(".")[0].partition("[")[0])
+        if not sure or any(sure[-1].place.order < b.place.order <= place.order for b in rebound):
+            return None
+        values = self._union(self.bound(b) for b in reached)
+        if all(isinstance(v, Nothing | Unknown) for v in values):
+            return None
+        return values
+
+    def member(self, value: Value, name: str) -> Values:
+        """What `value.name` can be."""
+        if isinstance(value, ModuleValue):
+            found = self.export(value.path or "", name) if value.path is not None else None
+            if found is not None:
+                return found
+            outside = self.project.canonical(value.name)
+            return self.outside(f"{outside}.{name}") if outside else frozenset({Unknown(name)})
+        if isinstance(value, External):
+            return self.outside(f"{value.name}.{name}")
+        if isinstance(value, (ClassValue, Instance)):
+            return self.link.attribute(value, name)
+        if isinstance(value, Super):
+            return self.link.super_attribute(value, name)
+        if isinstance(value, Remote):
+            return self._remote(value, name)
+        if isinstance(value, Mock):
+            return self._mock(value, name)
+        if isinstance(value, Container) and name in CONTAINER_METHODS:
+            return frozenset({Library(f"container.{name}", value)})
+        if isinstance(value, Partial) and name == "func":
+            return frozenset({value.target})
+        if isinstance(value, Unknown) and value.hint.endswith("mocker"):
+            return frozenset({External(f"unittest.mock.{name}")})
+        if isinstance(value, Other):
+            return OTHER
+        return frozenset({Unknown(name)})
+
+    def _remote(self, value: Remote, name: str) -> Values:
+        if name == "remote":
+            target = value.target
+            if isinstance(target, ClassValue):
+                return frozenset({Constructor(target.info, proven=target.proven)})
+            return frozenset({target})
+        if name == "options":
+            return frozenset({Library("ray.options", value)})
+        if name in ("__ray_actor_class__", "__ray_metadata__"):
+            return frozenset({value.target})
+        return frozenset({Unknown(name)})
+
+    def _mock(self, value: Mock, name: str) -> Values:
+        if value.aspect == "class":
+            if name == "call_args":
+                return frozenset({Mock(value.info, "call")})
+            if name in ("assert_called_with", "assert_called_once_with", "assert_any_call"):
+                return frozenset({Mock(value.info, "assertion")})
+            if name in ("call_args_list", "mock_calls"):
+                return frozenset({Container(frozenset({Mock(value.info, "call")}))})
+            if name == "return_value":
+                return frozenset({Instance(value.info)})
+            if name == "start":
+                return frozenset({Library("mock.start", value)})
+        if value.aspect == "call" and name == "kwargs":
+            return frozenset({Mock(value.info, "arguments")})
+        return OTHER
+
+    # Annotations
+
+    def instances(self, values: Values) -> Values:
+        """Objects of the classes among the values."""
+        found: set[Value] = set()
+        for value in values:
+            if isinstance(value, ClassValue):
+                found.add(Instance(value.info, value.proven))
+            elif isinstance(value, External):
+                found.add(Foreign(value.name) if value.looks_like_class or value.name.startswith("builtins.") else Unknown())
+            elif isinstance(value, Nothing):
+                found.add(value)
+        return frozenset(found) or UNKNOWN
+
+    def annotation(self, node: ast.expr, place: Place) -> Values:
+        """The objects that an annotation allows."""
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str):
+                try:
+                    parsed = ast.parse(node.value.strip(), mode="eval").body
+                except (SyntaxError, ValueError):
+                    return UNKNOWN
+                self._kept_alive.append(parsed)
+                return self.annotation(parsed, place)
+            return NOTHING if node.value is None else UNKNOWN
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            return self.annotation(node.left, place) | self.annotation(node.right, place)
+        if isinstance(node, ast.Subscript):
+            return self._generic(node, place)
+        alias = self._alias(node, place)
+        if alias is not None:
+            return alias
+        return self.instances(self.evaluate(node, place))
+
+    _kept_alive: list[ast.AST] = []  # noqa: RUF012 - parsed annotations must outlive the memo's ids
+
+    def _alias(self, node: ast.expr, place: Place) -> Values | None:
+        """A name for a type: `Managers = list[Manager]`, a TypeVar with a bound, Self, NewType."""
+        if not isinstance(node, ast.Name):
+            if isinstance(node, ast.Attribute) and node.attr == "Self":
+                return self._self_type(place)
+            return None
+        if node.id == "Self":
+            return self._self_type(place)
+        home = place.scope.module.resolve(place.scope, node.id)
+        if home is None:
+            return None
+        for binding in place.scope.module.bindings(home, node.id):
+            value = binding.value
+            if binding.kind not in ("value", "annotated") or value is None:
+                continue
+            key = ("alias", id(value))
+            if key in self._active:
+                continue
+            self._active.add(key)
+            try:
+                if isinstance(value, ast.Subscript) or isinstance(value, ast.BinOp):
+                    return self.annotation(value, binding.place)
+                if isinstance(value, ast.Call):
+                    called = (path_of(value.func) or "").rpartition(".")[2]
+                    if called == "TypeVar":
+                        bounds = [k.value for k in value.keywords if k.arg == "bound"] or value.args[1:]
+                        return self._union(self.annotation(b, binding.place) for b in bounds) or UNKNOWN
+                    if called == "NewType" and len(value.args) == 2:
+                        return self.annotation(value.args[1], binding.place)
+            finally:
+                self._active.discard(key)
+        return None
+
+    def _self_type(self, place: Place) -> Values:
+        scope: Scope | None = place.scope
+        while scope is not None and not scope.is_class:
+            scope = scope.parent
+        owner = self.link.owner_of(scope) if scope is not None else None
+        return frozenset({Instance(owner)}) if owner else UNKNOWN
+
+    def _generic(self, node: ast.Subscript, place: Place) -> Values:
+        head = (path_of(node.value) or "").rpartition(".")[2]
+        inner = node.slice
+        parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        if head == "Union":
+            return self._union(self.annotation(p, place) for p in parts)
+        if head in WRAPPED:
+            index = -1 if head == "Coroutine" else 0
+            return self.annotation(parts[index], place)
+        if head in ("type", "Type"):
+            found = self.annotation(parts[0], place)
+            return frozenset(
+                ClassValue(v.info, v.proven) if isinstance(v, Instance) else Unknown() for v in found
+            )
+        if head in ("tuple", "Tuple"):
+            if len(parts) == 2 and isinstance(parts[1], ast.Constant) and parts[1].value is ...:
+                return frozenset({Container(self.annotation(parts[0], place), declared=True)})
+            return frozenset({Tuple(tuple(self.annotation(p, place) for p in parts))})
+        if head in HOLDING:
+            index = -1 if head in MAPPINGS else 0
+            items = self.annotation(parts[index], place)
+            return frozenset({Container(items, mapping=head in MAPPINGS, declared=True)})
+        if head == "Callable" and len(parts) == 2:
+            return UNKNOWN
+        return self.annotation(node.value, place)
+
+    # Containers that are filled bit by bit
+
+    def _filled(self, node: ast.expr, values: Values, place: Place) -> Values:
+        """Adds to a container's elements what the code around puts into it."""
+        if not any(isinstance(v, Container) and not v.declared for v in values):
+            return values
+        path = path_of(node)
+        if path is None:
+            return values
+        added = self.fills(path, place)
+        if not added:
+            return values
+        return frozenset(
+            Container(v.items | added, v.mapping, v.declared, v.topology)
+            if isinstance(v, Container) and not v.declared
+            else v
+            for v in values
+        )
+
+    def fills(self, path: str, place: Place) -> Values:
+        """The elements that are put into the container at a path, in its scope or its class."""
+        module = place.scope.module
+        word = path.rpartition(".")[2].partition("[")[0]
+        region = self._region(path, place)
+        found: set[Value] = set()
+        for chain in module.carriers(word):
+            node = chain[-1][0]
+            if path_of(node) != path or len(chain) < 3 or not any(n is region for n, _ in chain):
+                continue
+            parent = chain[-2][0]
+            if isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store) and parent.value is node:
+                binding = module.store(chain[:-1], path)
+                if binding.kind == "value" and binding.value is not None:
+                    found |= self.evaluate(binding.value, binding.place)
+            elif isinstance(parent, ast.Attribute) and parent.attr in FILLS and isinstance(chain[-3][0], ast.Call):
+                found |= self._put(chain[-3][0], parent.attr, module.place(chain[:-2]))
+            elif isinstance(parent, ast.AugAssign) and parent.target is node:
+                found |= elements(self.evaluate(parent.value, module.place(chain[:-1])))
+        return frozenset(found)
+
+    def _put(self, call: ast.Call, method: str, place: Place) -> Values:
+        if not call.args:
+            return self._union(self.evaluate(k.value, place) for k in call.keywords)
+        values = self.evaluate(call.args[-1], place)
+        return elements(values) if method in ("extend", "update") else values
+
+    def _region(self, path: str, place: Place) -> ast.AST:
+        """The node inside which a path means the same thing: the class for `self.x`, else its scope."""
+        root = path.partition(".")[0].partition("[")[0]
+        home = place.scope.module.resolve(place.scope, root)
+        if home is not None and home.is_function and ("." in path):
+            scope: Scope | None = home
+            first = self.first_parameter(home.node)
+            while scope is not None and first == root:
+                if scope.is_class:
+                    return scope.node
+                scope = scope.parent
+        return home.node if home is not None else place.scope.module.tree
+
+    @staticmethod
+    def first_parameter(node: ast.AST) -> str | None:
+        if not isinstance(node, FUNCTIONS):
+            return None
+        arguments = [*node.args.posonlyargs, *node.args.args]
+        return arguments[0].arg if arguments else None
+
+    # Functions
+
+    def returns(
+        self, module: Module, node: ast.FunctionDef | ast.AsyncFunctionDef, word: str = "return"
+    ) -> list[tuple[ast.expr, Place]]:
+        """The expressions that a function returns (or yields), with their places."""
+        kind = ast.Return if word == "return" else (ast.Yield, ast.YieldFrom)
+        found = []
+        for chain in module.chains(rf"\b{word}\b", kind):
+            place = module.place(chain)
+            value = chain[-1][0].value  # type: ignore[attr-defined]
+            if place.scope.node is node and value is not None:
+                found.append((value, place))
+        return found
+
+    def function_result(self, function: Function) -> Values:
+        """What calling a function of the project gives."""
+        key = ("result", id(function.node))
+        if key in self._active:
+            return UNKNOWN
+        self._active.add(key)
+        try:
+            return self._function_result(function)
+        finally:
+            self._active.discard(key)
+
+    def _function_result(self, function: Function) -> Values:
+        node, module = function.node, function.module
+        if isinstance(node, ast.Lambda):
+            inner = module.place((*function.place.chain, (node, "value")), inside=True)
+            return self.evaluate(node.body, inner)
+        if node.returns is not None:
+            declared = self.annotation(node.returns, function.place)
+            if any(not isinstance(v, (Unknown, Nothing)) for v in declared):
+                return declared
+        yields = self.returns(module, node, "yield")
+        if yields:
+            return frozenset({Container(self._union(self.evaluate(v, p) for v, p in yields))})
+        found = self._union(self.evaluate(v, p) for v, p in self.returns(module, node))
+        return found or NOTHING
+
+    def lines_have(self, module: Module, pattern: str) -> bool:
+        return re.search(pattern, module.text) is not None

@@ -1,0 +1,430 @@
+"""Does a callee take the renamed keyword? Constructors, overrides, forwarders of **kwargs, partials, mocks."""
+
+from __future__ import annotations
+
+import ast
+import enum
+from typing import TYPE_CHECKING
+
+from actor_wg_codemod import renames
+from actor_wg_codemod.bindings import DEFS, Chain, Place, path_of
+from actor_wg_codemod.linking import ClassInfo
+from actor_wg_codemod.local_names import LocalNames
+from actor_wg_codemod.values import (
+    ClassValue,
+    Constructor,
+    Container,
+    External,
+    Foreign,
+    Function,
+    Instance,
+    Library,
+    Mock,
+    Nothing,
+    Other,
+    Partial,
+    Remote,
+    Tuple,
+    Unknown,
+    Value,
+    Values,
+)
+
+if TYPE_CHECKING:
+    from actor_wg_codemod.evaluate import Evaluator
+
+
+class Taking(enum.Enum):
+    """What a callee does with the keyword."""
+
+    OURS = "takes it as the renamed one"
+    READS = "forwards it, but reads its keywords besides"
+    UNPROVEN = "looks as if it took it"
+    MANUAL = "takes it, but a person has to change it first"
+    OTHER = "is something else"
+    NONE = "does not take it"
+    UNKNOWN = "is unknown"
+
+
+class Forwarding:
+    """The evaluator's part that knows who takes which keyword."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.ev = evaluator
+        self.locals = LocalNames()
+        self._constructors: dict[int, Taking] = {}
+        self._groups: dict[int, str | None] = {}
+        self._forwards: dict[tuple[int, str], Taking] = {}
+
+    # Calls
+
+    def targets(self, call: ast.Call, place: Place) -> Values:
+        """What a call's keywords go to: `partial(X, k=v)` passes them to X."""
+        callees = self.ev.evaluate(call.func, place)
+        found: set[Value] = set()
+        for callee in callees:
+            if isinstance(callee, External) and callee.name in ("functools.partial", "functools.partialmethod"):
+                if call.args:
+                    found |= self.ev.evaluate(call.args[0], place)
+            else:
+                found.add(callee)
+        return frozenset(found)
+
+    def call_takings(self, call: ast.Call, place: Place, word: str) -> frozenset[Taking]:
+        """How the possible callees of a call take a keyword."""
+        found = {self.takes(t, word) for t in self.targets(call, place) if not isinstance(t, Nothing)}
+        return frozenset(found)
+
+    def takes(self, value: Value, word: str) -> Taking:
+        """How one callee takes a keyword."""
+        names = self.ev.names
+        if isinstance(value, (Unknown, Instance)) and not isinstance(value, Instance):
+            return Taking.UNKNOWN
+        if isinstance(value, External):
+            return self._external(value, word)
+        if isinstance(value, (ClassValue, Constructor)):
+            if word != names.group:
+                return Taking.OTHER
+            return _weaken(self.constructor(value.info), value.proven)
+        if isinstance(value, Library):
+            return self._library(value, word)
+        if isinstance(value, Partial):
+            return self.takes(value.target, word)
+        if isinstance(value, Function):
+            return self.function(value, word)
+        if isinstance(value, Instance):
+            return self._called_instance(value, word)
+        if isinstance(value, Mock):
+            ours = word == names.group and value.aspect in ("class", "assertion")
+            return Taking.OURS if ours else Taking.OTHER
+        if isinstance(value, Remote | Foreign | Other | Container | Tuple):
+            return Taking.OTHER
+        return Taking.OTHER
+
+    def _external(self, value: External, word: str) -> Taking:
+        looks = value.last == renames.MANAGER and renames.ENGINE_PACKAGE in value.name
+        if looks and word == self.ev.names.group:
+            return Taking.UNPROVEN
+        return Taking.OTHER
+
+    def _library(self, value: Library, word: str) -> Taking:
+        if word != self.ev.names.size or value.name not in ("topology", "kimi_init"):
+            return Taking.OTHER
+        receiver = value.receiver
+        if isinstance(receiver, (ClassValue, Instance)):
+            proven = receiver.proven and self.ev.link.roles(receiver.info).proven
+            if value.name == "topology":
+                own = self._own_topology(receiver.info, word)
+                if own is not None:
+                    return _weaken(own, proven)
+            return Taking.OURS if proven else Taking.UNPROVEN
+        return Taking.OURS
+
+    def _own_topology(self, info: ClassInfo, word: str) -> Taking | None:
+        """Where an override forwards `**kwargs` or has neither name, what it does counts."""
+        for current in self.ev.link.mro(info):
+            method = self.ev.link.own_method(current, renames.TOPOLOGY_METHOD)
+            if method is None:
+                continue
+            parameters = parameter_names(method.node)
+            if word in parameters or self.ev.names.new_size in parameters:
+                return None
+            if method.node.args.kwarg is None:
+                return Taking.NONE
+            return None
+        return None
+
+    def _called_instance(self, value: Instance, word: str) -> Taking:
+        found = [
+            self.function(m, word)
+            for m in self.ev.link.attribute(value, "__call__")
+            if isinstance(m, Function)
+        ]
+        return found[0] if found else Taking.OTHER
+
+    def function(self, value: Function, word: str) -> Taking:
+        """A function of the project: its own parameter is its own, forwarded `**kwargs` are not."""
+        names = self.ev.names
+        owner = value.owner
+        name = getattr(value.node, "name", "")
+        if owner is not None and name == renames.TOPOLOGY_METHOD and word == names.size:
+            if self.ev.link.is_engine(owner):
+                return Taking.OURS
+            roles = self.ev.link.roles(owner)
+            if roles.engine and not roles.proven:
+                return Taking.UNPROVEN
+        if owner is not None and name == "__init__" and word == names.group:
+            return self.constructor(owner)
+        if word in parameter_names(value.node):
+            return Taking.OTHER
+        if value.node.args.kwarg is None:
+            return Taking.OTHER
+        found = self.forward(value, word)
+        return Taking.OTHER if found is Taking.NONE else found
+
+    # Constructors
+
+    def constructor(self, info: ClassInfo) -> Taking:
+        """How a class's constructor takes the group keyword."""
+        key = id(info)
+        if key not in self._constructors:
+            self._constructors[key] = Taking.NONE  # against cycles
+            self._constructors[key] = self._constructor(info)
+        return self._constructors[key]
+
+    def _constructor(self, info: ClassInfo) -> Taking:
+        roles = self.ev.link.roles(info)
+        proven = roles.proven
+        for current in self.ev.link.mro(info):
+            if current.node is None:
+                return _weaken(Taking.OURS, proven) if current.verl == renames.MANAGER else Taking.OTHER
+            init = self.ev.link.own_method(current, "__init__")
+            if init is not None:
+                return _weaken(self._own_constructor(current, init), proven)
+        if roles.manager:
+            return Taking.UNPROVEN
+        return Taking.OTHER
+
+    def _own_constructor(self, info: ClassInfo, init: Function) -> Taking:
+        names = self.ev.names
+        parameters = parameter_names(init.node)
+        if not self.ev.link.roles(info).manager:
+            if names.group in parameters or init.node.args.kwarg is None:
+                return Taking.OTHER
+            found = self.forward(init, names.group)
+            return Taking.OTHER if found is Taking.NONE else found
+        group = self.group_parameter(info, init)
+        if names.group in parameters:
+            if group != names.group:
+                return Taking.OTHER
+            return Taking.MANUAL if self.parameter_problem(init, names.group) else Taking.OURS
+        if group is not None and group == names.new_group:
+            return Taking.OURS
+        if init.node.args.kwarg is not None:
+            return self.forward(init, names.group)
+        return Taking.NONE
+
+    def parameter_problem(self, function: Function, word: str) -> str | None:
+        """Why a parameter of a function cannot be renamed by an edit, else None."""
+        scope = function.module.place((*function.place.chain, (function.node, "body")), inside=True).scope
+        return self.locals.rename(scope, word, self.ev.names.table[word]).problem
+
+    def group_parameter(self, info: ClassInfo, init: Function) -> str | None:
+        """The name of the constructor's parameter that is the worker group."""
+        key = id(init.node)
+        if key not in self._groups:
+            self._groups[key] = None
+            self._groups[key] = self._group_parameter(info, init)
+        return self._groups[key]
+
+    def _group_parameter(self, info: ClassInfo, init: Function) -> str | None:
+        names = self.ev.names
+        parameters = parameter_names(init.node)
+        roles = self.ev.link.roles(info)
+        spelled = next((n for n in (names.group, names.new_group) if n in parameters), None)
+        if info.verl == renames.MANAGER or roles.named or not roles.proven:
+            return spelled
+        if isinstance(init.node, DEFS) and _is_stub(init):
+            return spelled
+        passed, called = self._passed_up(init)
+        if passed is not None or called:
+            return passed
+        for word in (names.group, names.new_group):
+            for binding in self.ev.link.self_assignments(info, word):
+                if binding.value is not None and any(n is init.node for n, _ in binding.place.chain):
+                    source = self._source(binding.value, init, binding.place)
+                    if source is not None:
+                        return source
+        return None
+
+    def _passed_up(self, init: Function) -> tuple[str | None, bool]:
+        """(the parameter that a constructor passes on as the group, whether it calls another constructor)."""
+        module, called = init.module, False
+        for chain in module.chains(r"\b__init__\b", ast.Call):
+            call = chain[-1][0]
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                continue
+            if call.func.attr != "__init__" or not any(n is init.node for n, _ in chain):
+                continue
+            place = module.place(chain)
+            for value in self.ev.evaluate(call.func, place):
+                if not isinstance(value, Constructor) or not self.ev.link.roles(value.info).manager:
+                    continue
+                called = True
+                argument = self._group_argument(call, value, place)
+                source = self._source(argument, init, place) if argument is not None else None
+                if source is not None:
+                    return source, True
+        return None, called
+
+    def _group_argument(self, call: ast.Call, target: Constructor, place: Place) -> ast.expr | None:
+        names = self.ev.names
+        wanted = {names.group, names.new_group}
+        index = 1
+        for base in self.ev.link.mro(target.info):
+            own = self.ev.link.own_method(base, "__init__")
+            if own is not None:
+                parameter = self.group_parameter(base, own)
+                if parameter is not None:
+                    wanted.add(parameter)
+                    positional = [a.arg for a in (*own.node.args.posonlyargs, *own.node.args.args)]
+                    index = positional.index(parameter) - 1 if parameter in positional else 99
+                break
+        for keyword in call.keywords:
+            if keyword.arg in wanted:
+                return keyword.value
+            if keyword.arg is None:
+                found = _literal_value(keyword.value, wanted)
+                if found is not None:
+                    return found
+        index += 1 if target.takes_self else 0
+        if index < len(call.args) and not any(isinstance(a, ast.Starred) for a in call.args[: index + 1]):
+            return call.args[index]
+        return None
+
+    def _source(self, node: ast.expr, init: Function, place: Place) -> str | None:
+        """The parameter that an expression hands on, through one local name, `or`, `if` or a wrapping call."""
+        if isinstance(node, ast.Name):
+            if node.id in parameter_names(init.node):
+                return node.id
+            scope = place.scope
+            for binding in scope.module.bindings(scope, node.id):
+                if binding.kind == "value" and binding.value is not None and not binding.unpack:
+                    found = self._source(binding.value, init, binding.place)
+                    if found is not None:
+                        return found
+            return None
+        if isinstance(node, ast.NamedExpr):
+            return self._source(node.value, init, place)
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.BoolOp):
+            parts = node.values
+        elif isinstance(node, ast.IfExp):
+            parts = [node.body, node.orelse]
+        elif isinstance(node, ast.Call):
+            parts = [*node.args, *(k.value for k in node.keywords)]
+        for part in parts:
+            found = self._source(part, init, place)
+            if found is not None and found in (self.ev.names.group, self.ev.names.new_group):
+                return found
+        return None
+
+    # Forwarded keyword arguments
+
+    def forward(self, function: Function, word: str) -> Taking:
+        """What a function does with a keyword that arrives in its `**kwargs`."""
+        key = (id(function.node), word)
+        if key not in self._forwards:
+            self._forwards[key] = Taking.NONE  # against cycles
+            self._forwards[key] = self._forward(function, word)
+        return self._forwards[key]
+
+    def _forward(self, function: Function, word: str) -> Taking:
+        kwarg = function.node.args.kwarg
+        assert kwarg is not None
+        taken, reads, manual = set(), False, False
+        for chain, place in self.kwargs_uses(function):
+            kind, detail = kwargs_use(chain, word)
+            if kind == "splat" and isinstance(detail, ast.Call):
+                takings = self.call_takings(detail, function.module.place(chain[:-2]), word)
+                if takings & {Taking.OURS, Taking.READS, Taking.UNPROVEN, Taking.MANUAL}:
+                    taken |= takings
+                elif any(isinstance(v, External) and v.name == "builtins.dict" for v in self.ev.evaluate(detail.func, place)):
+                    reads = True
+                else:
+                    reads = True
+            elif kind == "key":
+                manual = True
+            elif kind == "reads":
+                reads = True
+        if not taken:
+            return Taking.MANUAL if manual and self._pops_for_manager(function, word) else Taking.NONE
+        if manual or Taking.MANUAL in taken:
+            return Taking.MANUAL
+        if reads or Taking.READS in taken:
+            return Taking.READS
+        if Taking.OURS in taken:
+            return Taking.MANUAL if Taking.OTHER in taken else Taking.OURS
+        return Taking.UNPROVEN
+
+    def _pops_for_manager(self, function: Function, word: str) -> bool:
+        return False
+
+    def kwargs_uses(self, function: Function) -> list[tuple[Chain, Place]]:
+        """The uses of a function's `**kwargs` name inside it."""
+        kwarg = function.node.args.kwarg
+        if kwarg is None:
+            return []
+        module = function.module
+        scope = module.place((*function.place.chain, (function.node, "body")), inside=True).scope
+        found = []
+        for chain in module.carriers(kwarg.arg):
+            node = chain[-1][0]
+            if isinstance(node, ast.Name):
+                place = module.place(chain)
+                if module.resolve(place.scope, kwarg.arg) is scope:
+                    found.append((chain, place))
+        return found
+
+
+def kwargs_use(chain: Chain, word: str) -> tuple[str, ast.AST | None]:
+    """How one use of a kwargs dictionary treats a key: splat, key (reads it), write, harmless, reads."""
+    node, parent = chain[-1][0], chain[-2][0]
+    if isinstance(parent, ast.keyword) and parent.arg is None:
+        return "splat", chain[-3][0]
+    if isinstance(parent, ast.Subscript) and parent.value is node:
+        if not isinstance(parent.slice, ast.Constant):
+            return "reads", None
+        if parent.slice.value != word:
+            return "harmless", None
+        return ("write" if isinstance(parent.ctx, ast.Store) else "key"), parent.slice
+    if isinstance(parent, ast.Attribute) and parent.value is node and isinstance(chain[-3][0], ast.Call):
+        call = chain[-3][0]
+        first = call.args[0] if call.args else None
+        if parent.attr in ("get", "pop", "setdefault", "__contains__", "__getitem__") and first is not None:
+            if not isinstance(first, ast.Constant):
+                return "reads", None
+            if first.value != word:
+                return "harmless", None
+            return ("write" if parent.attr == "setdefault" else "key"), first
+        if parent.attr == "update":
+            return "harmless", None
+        return "reads", None
+    if isinstance(parent, ast.Compare) and isinstance(parent.left, ast.Constant):
+        return ("key", parent.left) if parent.left.value == word else ("harmless", None)
+    if isinstance(parent, (ast.If, ast.While, ast.Assert)) or (
+        isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
+    ):
+        return "harmless", None
+    return "reads", None
+
+
+def parameter_names(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[str]:
+    """The names that a call can give by keyword."""
+    return [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+
+
+def _weaken(taking: Taking, proven: bool) -> Taking:
+    return Taking.UNPROVEN if taking is Taking.OURS and not proven else taking
+
+
+def _is_stub(function: Function) -> bool:
+    node = function.node
+    assert isinstance(node, DEFS)
+    return all(
+        isinstance(s, ast.Pass) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)) for s in node.body
+    )
+
+
+def _literal_value(node: ast.expr, wanted: set[str]) -> ast.expr | None:
+    if isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values):
+            if isinstance(key, ast.Constant) and key.value in wanted:
+                return value
+    if isinstance(node, ast.Call) and path_of(node.func) == "dict":
+        for keyword in node.keywords:
+            if keyword.arg in wanted:
+                return keyword.value
+    return None
+
+
