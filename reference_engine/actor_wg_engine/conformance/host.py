@@ -29,6 +29,13 @@ def immediate(function: F) -> F:
     return function
 
 
+def is_immediate(function: Any) -> bool:
+    """Whether a method answers beside the event loop: ours, or one of Ray's concurrency groups."""
+    if getattr(function, "immediate", False):
+        return True
+    return getattr(function, "__ray_concurrency_group__", None) is not None
+
+
 class RemoteError(RuntimeError):
     """Stands for an exception of a worker that cannot be pickled; keeps its type's name and text."""
 
@@ -100,14 +107,17 @@ class Host:
             except EOFError:
                 os._exit(0)
             function = getattr(self._target, method, None)
-            if method != "__init__" and getattr(function, "immediate", False):
+            if method != "__init__" and is_immediate(function):
                 self._answer_now(ident, function, args, kwargs)
             else:
                 self._loop.call_soon_threadsafe(self._start, ident, method, args, kwargs)
 
     def _answer_now(self, ident: int, function: Any, args: Any, kwargs: Any) -> None:
         try:
-            self._write(("result", ident, function(*args, **kwargs)))
+            value = function(*args, **kwargs)
+            if inspect.iscoroutine(value):
+                value = asyncio.run(value)
+            self._write(("result", ident, value))
         except Exception as error:  # noqa: BLE001 - carried to the driver
             self._fail(ident, error)
 

@@ -7,6 +7,7 @@ import fcntl
 import os
 import socket
 import struct
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +19,11 @@ _IFF_UP_RUNNING = 0x41
 _LISTEN = "0A"
 
 
-def own_network() -> None:
+def own_network() -> str:
     """Move this thread into a fresh network namespace with nothing but a loopback device.
+
+    Returns:
+        The namespace's file, for `join_network` in other processes.
 
     Raises:
         CheckSkipped: This needs a permission (CAP_SYS_ADMIN) that the process does not have.
@@ -30,17 +34,18 @@ def own_network() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = struct.pack("16sh14s", b"lo", _IFF_UP_RUNNING, b"")
         fcntl.ioctl(control.fileno(), _SIOCSIFFLAGS, request)
+    return f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net"
 
 
-def join_network(pid: int) -> None:
-    """Move this thread, and all that it starts, into the network of another process.
+def join_network(path: str) -> None:
+    """Move this thread, and all that it starts, into a network namespace.
 
     Raises:
-        OSError: The process is gone or may not be joined.
+        OSError: The namespace is gone or may not be joined.
     """
-    with open(f"/proc/{pid}/ns/net") as namespace:
+    with Path(path).open() as namespace:
         if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET) != 0:
-            raise OSError(ctypes.get_errno(), f"cannot join the network of process {pid}")
+            raise OSError(ctypes.get_errno(), f"cannot join the network {path}")
 
 
 def loopback_bytes() -> int:

@@ -33,11 +33,11 @@ class Surroundings:
     """What a worker process is put into before its engine is made.
 
     Args:
-        network: A process whose network namespace to join.
+        network: The file of a network namespace to join.
         env: Environment variables.
     """
 
-    network: int | None = None
+    network: str | None = None
     env: tuple[tuple[str, str], ...] = ()
 
     def enter(self) -> None:

@@ -164,7 +164,7 @@ class WorkerHandle:
         with contextlib.suppress(OSError):
             self._connection.shutdown(2)
 
-    def _death(self) -> WorkerDiedError:
+    def _death(self) -> Exception:
         return WorkerDiedError(f"{self.name} (process {self.pid}) died")
 
     def _read(self) -> None:

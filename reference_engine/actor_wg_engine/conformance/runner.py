@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import time
 import traceback
@@ -18,8 +19,11 @@ _DRIVER = f"{__name__}:Driver"
 class Driver:
     """Lives in the driver process; runs the check function there."""
 
-    def run(self, module: str, function: str, factory: EngineFactory) -> tuple[str, str]:
-        """Run one check; the kind of its end, and the reason."""
+    async def run(self, module: str, function: str, factory: EngineFactory) -> tuple[str, str]:
+        """Run one check on a thread without an event loop; the kind of its end, and the reason."""
+        return await asyncio.to_thread(self._run, module, function, factory)
+
+    def _run(self, module: str, function: str, factory: EngineFactory) -> tuple[str, str]:
         try:
             factory.prepare_process()
             getattr(importlib.import_module(module), function)(factory)

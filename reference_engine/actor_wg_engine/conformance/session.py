@@ -67,7 +67,7 @@ class Session:
         bucket_size: Bytes of a bucket.
         poison: Fill fresh memory of the receivers with a pattern.
         timeout: Seconds for each phase.
-        network: A process whose network namespace the workers join.
+        network: A network namespace that the workers join (see `links.own_network`).
         env: Environment variables of the workers.
         extra: Further constructor arguments of every engine.
     """
@@ -81,7 +81,7 @@ class Session:
         *,
         poison: bool = False,
         timeout: float = 15.0,
-        network: int | None = None,
+        network: str | None = None,
         env: Mapping[str, str] | None = None,
         **extra: Any,
     ) -> None:
