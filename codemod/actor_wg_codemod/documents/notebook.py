@@ -107,7 +107,9 @@ def apply(text: str, findings: Iterable[Finding]) -> str:
         start = places.offset(edit.span.line, edit.span.column)
         end = places.offset(edit.span.end_line, edit.span.end_column)
         check_name(source[start:end], edit)
-        replacements.append((*cell.raw_range(text, start, end), json.dumps(edit.text)[1:-1]))
+        replacements.append(
+            (*cell.raw_range(text, start, end), json.dumps(edit.text, ensure_ascii=False)[1:-1])
+        )
     return replace(text, replacements)
 
 
