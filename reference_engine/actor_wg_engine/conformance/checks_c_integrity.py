@@ -5,6 +5,7 @@ from __future__ import annotations
 from actor_wg_engine.conformance.catalog import check
 from actor_wg_engine.conformance.factory import EngineFactory
 from actor_wg_engine.conformance.probe import Consume, Produce
+from actor_wg_engine.conformance.processes import DeadlineError
 from actor_wg_engine.conformance.results import CheckFailed
 from actor_wg_engine.conformance.session import MIB, Outcome, Session, require_same
 from actor_wg_engine.conformance.weights import Recipe, fingerprints, recipe
@@ -24,8 +25,12 @@ def require_no_success(outcome: Outcome, what: str) -> None:
     for index, received in enumerate(outcome.received):
         if not isinstance(received, BaseException):
             raise CheckFailed(f"{what}: rollout {index} ended as if all had arrived")
+        if isinstance(received, DeadlineError):
+            raise CheckFailed(f"{what}: rollout {index} hangs")
     if not isinstance(outcome.sent[0], BaseException):
         raise CheckFailed(f"{what}: send_weights ended without an error")
+    if isinstance(outcome.sent[0], DeadlineError):
+        raise CheckFailed(f"{what}: send_weights hangs")
 
 
 @check("C17", advisory=True)
@@ -138,6 +143,18 @@ def check_generator_that_raises(factory: EngineFactory) -> None:
             if "generator broke" not in str(outcome.sent[0]):
                 raise CheckFailed(f"the sender's error hides the generator's: {outcome.sent[0]}")
             session.expect(recipe("mixed"), 2)
+
+
+@check("C28b")
+def check_generator_is_ended(factory: EngineFactory) -> None:
+    """After a failure the generator of every actor was exhausted or closed."""
+    with Session(factory, actors=2, rollouts=1, bucket_size=16 * KIB) as session:
+        session.sync(recipe("mixed"), 1, produce=[Produce(), Produce(raise_at=3)])
+        session.expect(recipe("mixed"), 2)
+        session.sync(recipe("duplicate"), 3)
+        for worker in session.actors:
+            if not worker.call("generator_ended"):
+                raise CheckFailed(f"{worker.name} left its generator suspended")
 
 
 @check("C29", advisory=True)

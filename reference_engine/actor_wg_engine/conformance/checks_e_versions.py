@@ -6,9 +6,17 @@ from actor_wg_engine.conformance.catalog import check
 from actor_wg_engine.conformance.factory import EngineFactory
 from actor_wg_engine.conformance.fleet import Fleet
 from actor_wg_engine.conformance.probe import Consume, Produce
-from actor_wg_engine.conformance.results import CheckFailed
+from actor_wg_engine.conformance.results import CheckFailed, CheckSkipped
 from actor_wg_engine.conformance.session import Session
+from actor_wg_engine.conformance.sources import engine_modules
 from actor_wg_engine.conformance.weights import recipe
+
+
+def skip_unless_ours(factory: EngineFactory) -> None:
+    """Skip a check that looks into our wire format, for engines that do not use it."""
+    modules = {module.__name__ for module in engine_modules(factory.engine_class())}
+    if "actor_wg_engine.wire" not in modules:
+        raise CheckSkipped("the engine has a wire format of its own")
 
 
 @check("E39", advisory=True)
@@ -54,6 +62,34 @@ def check_old_generations_are_ignored(factory: EngineFactory) -> None:
         session.expect(recipe("mixed", seed=1), 1)
         session.sync(recipe("mixed", seed=2), 2, produce=Produce(raise_at=6))
         session.expect(recipe("mixed", seed=3), 3)
+
+
+@check("E41b")
+def check_replayed_headers(factory: EngineFactory) -> None:
+    """A header of another session, an older generation, or out of its turn is not accepted."""
+    skip_unless_ours(factory)
+    import torch
+
+    from actor_wg_engine import wire
+    from actor_wg_engine.contract import TensorMeta
+    from actor_wg_engine.errors import EngineError
+
+    payload = torch.arange(8, dtype=torch.int64).view(torch.uint8)
+    meta = TensorMeta("w", torch.Size((8,)), torch.int64, 0, 64, 0)
+    session, other = bytes(16), bytes(15) + b"x"
+    stream = wire.Stream(session, 4)
+    for sent, sequence, what in (
+        (wire.Stream(session, 3), 2, "an older generation"),
+        (wire.Stream(other, 4), 2, "another session"),
+        (stream, 1, "a replayed sequence number"),
+        (stream, 3, "a sequence number out of turn"),
+    ):
+        frame = wire.encode(sent, 5, sequence, [meta], payload, tensors=1, last=True, checked=True)
+        try:
+            wire.decode(frame, stream, 2, 5, 1 << 20)
+        except EngineError:
+            continue
+        raise CheckFailed(f"{what} is accepted")
 
 
 @check("E42")

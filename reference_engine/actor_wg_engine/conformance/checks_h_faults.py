@@ -14,7 +14,7 @@ from actor_wg_engine.conformance.catalog import check
 from actor_wg_engine.conformance.factory import EngineFactory
 from actor_wg_engine.conformance.fleet import Fleet
 from actor_wg_engine.conformance.probe import Consume, Produce
-from actor_wg_engine.conformance.processes import gather, settle
+from actor_wg_engine.conformance.processes import DeadlineError, gather, settle
 from actor_wg_engine.conformance.results import CheckFailed
 from actor_wg_engine.conformance.session import Session
 from actor_wg_engine.conformance.weights import recipe
@@ -113,6 +113,39 @@ def check_generator_raises(factory: EngineFactory) -> None:
         fleet.actors[0].call("behave", Produce())
         fleet.recover(None, 3)
         fleet.require_served(3)
+        fleet.require_gates_open()
+
+
+@check("H59c", advisory=True)
+def check_sender_is_told(factory: EngineFactory) -> None:
+    """send_weights ends with an error when a receiver did not get everything."""
+    with Session(factory, rollouts=2, bucket_size=SMALL) as session:
+        outcome = session.sync(
+            recipe("mixed"), 1, consume=[Consume(), Consume(raise_at=5)], timeout=10
+        )
+        if not isinstance(outcome.received[1], BaseException):
+            raise CheckFailed("the consumer's error was lost")
+        if not isinstance(outcome.sent[0], BaseException):
+            raise CheckFailed("send_weights succeeded although a consumer had raised")
+        if isinstance(outcome.sent[0], DeadlineError):
+            raise CheckFailed("send_weights hangs after a consumer raised")
+
+
+@check("H61", advisory=True, deadline=40)
+def check_in_place_servers_are_not_served_mixed(factory: EngineFactory) -> None:
+    """A server that writes in place and was cut off is not served again before it is whole."""
+    with Fleet(factory, replicas=(1, 1), bucket_size=SMALL, in_place=True, timeout=4) as fleet:
+        fleet.update(1)
+        fleet.rollouts[0].call("behave", Consume(raise_at=5))
+        fleet.fail(2, names=("replica 0",))
+        fleet.require_never_mixed()
+        fleet.require_not_serving(0)
+        if fleet.replicas[0].serving:
+            raise CheckFailed("replica 0 holds a mix and is served")
+        fleet.rollouts[0].call("behave", Consume())
+        fleet.recover(None, 3)
+        fleet.require_served(3)
+        fleet.require_never_mixed()
         fleet.require_gates_open()
 
 

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import inspect
 import os
 import pickle
 import random
 import socket
 import struct
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from actor_wg_engine.conformance.catalog import check
 from actor_wg_engine.conformance.factory import EngineFactory
+from actor_wg_engine.conformance.fleet import Fleet
 from actor_wg_engine.conformance.links import dotted, listeners
 from actor_wg_engine.conformance.probe import Produce
 from actor_wg_engine.conformance.results import CheckFailed, CheckSkipped
 from actor_wg_engine.conformance.session import Session
+from actor_wg_engine.conformance.sources import engine_modules, unpickling
 from actor_wg_engine.conformance.weights import recipe
-
-UNPICKLING = {
-    ("pickle", "loads"),
-    ("pickle", "load"),
-    ("pickle", "Unpickler"),
-    ("cloudpickle", "loads"),
-    ("marshal", "loads"),
-    ("dill", "loads"),
-}
-UNPICKLING_METHODS = {"recv_pyobj", "recv_object_list", "broadcast_object_list", "all_gather_object"}
-NOT_THE_ENGINE = ("torch", "numpy", "ray", "abc", "typing", "builtins", "verl.checkpoint_engine.base")
-
 
 @check("I64", advisory=True)
 def check_nothing_is_unpickled(factory: EngineFactory) -> None:
@@ -56,41 +42,6 @@ class _Bomb:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return open, (self._path, "w")
-
-
-def engine_modules(cls: Any) -> Iterator[ModuleType]:
-    """The modules in which the engine's classes are written, and those of its package they import."""
-    package = cls.__module__.split(".")[0]
-    pending = [base.__module__ for base in cls.__mro__]
-    seen: set[str] = set()
-    while pending:
-        name = pending.pop()
-        module = sys.modules.get(name)
-        skipped = any(name == other or name.startswith(f"{other}.") for other in NOT_THE_ENGINE)
-        if module is None or name in seen or skipped or ".conformance" in name:
-            continue
-        seen.add(name)
-        yield module
-        if name.split(".")[0] == package and package == "actor_wg_engine":
-            pending += [
-                value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
-                for value in vars(module).values()
-            ]
-            pending = [other for other in pending if str(other).startswith(package)]
-
-
-def unpickling(module: ModuleType) -> Iterator[tuple[int, str]]:
-    """Calls in a module's source that turn bytes into objects of any type."""
-    try:
-        tree = ast.parse(inspect.getsource(module))
-    except (OSError, TypeError):
-        return
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-            continue
-        owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
-        if (owner, node.func.attr) in UNPICKLING or node.func.attr in UNPICKLING_METHODS:
-            yield node.lineno, f"{owner}.{node.func.attr}".lstrip(".")
 
 
 def attack(factory: EngineFactory, payload: bytes) -> Iterator[None]:
@@ -126,6 +77,24 @@ def _shout(session: Session, payload: bytes) -> None:
                         stranger.sendall(data)
                         stranger.shutdown(socket.SHUT_WR)
                         stranger.recv(64)
+
+
+@check("I64b")
+def check_methods_by_name(factory: EngineFactory) -> None:
+    """A worker refuses to call by name what is not a phase of a sync."""
+    with Fleet(factory, replicas=(1,)) as fleet:
+        for name in ("send_weights", "__init__", "__reduce__", "build_topology"):
+            try:
+                fleet.rollouts[0].call("execute_checkpoint_engine", name)
+            except ValueError as error:
+                if name in str(error):
+                    continue
+                raise CheckFailed(f"the error does not name {name}: {error}") from error
+            except Exception as error:
+                raise CheckFailed(f"{name} was called by name: {error}") from error
+            raise CheckFailed(f"{name} was called by name")
+        fleet.update(1)
+        fleet.require_served(1)
 
 
 @check("I65", advisory=True)

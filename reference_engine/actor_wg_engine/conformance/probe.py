@@ -267,6 +267,11 @@ class EngineProbe:
         """How many bytes the engine has taken from the generator so far."""
         return sum(nbytes for _, nbytes in self._sent.pulled)
 
+    @immediate
+    def generator_ended(self) -> bool:
+        """Whether the last generator was exhausted or closed."""
+        return self._sent.closed
+
     def resources(self) -> Resources:
         """What the process holds."""
         return resources()
