@@ -313,6 +313,7 @@ class BucketEngine(CheckpointEngine):
                 return {}
             statuses = self._stream_out(iterator, version, deadline)
         except BaseException:
+            self._hang_up()
             self._drain(iterator, self._drain_s)
             raise
         finally:
@@ -321,6 +322,7 @@ class BucketEngine(CheckpointEngine):
                 close()
         failed = {rank: text for rank, text in sorted(statuses.items()) if text}
         if failed:
+            self._hang_up()
             lines = "; ".join(f"group rank {rank}: {text}" for rank, text in failed.items())
             raise EngineError(f"not every receiver got version {version}: {lines}")
         seconds = time.monotonic() - began
@@ -424,6 +426,7 @@ class BucketEngine(CheckpointEngine):
             reason = _reason(error)
             if not settled and not isinstance(error, _GONE):
                 await self._on_thread(lambda: self._drop_rest(reason, deadline))
+            await self._on_thread(self._hang_up)
             raise
 
     def _fetch(
@@ -475,6 +478,12 @@ class BucketEngine(CheckpointEngine):
             self._release()
 
     # State and threads.
+
+    def _hang_up(self) -> None:
+        """Close the link at once, so that the peers need not wait for what will not come."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
 
     def _connected(self) -> tuple[Link, wire.Stream]:
         link, stream = self._link, self._stream

@@ -13,12 +13,12 @@ the reader, and releases and the status back. A peer that dies is seen at once, 
 from __future__ import annotations
 
 import array
-import contextlib
 import mmap
 import os
 import secrets
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -126,7 +126,8 @@ class HostRing:
             missing = set(readers)
             while missing:
                 what = f"connection from group ranks {sorted(missing)} on this host"
-                assert listener is not None
+                if listener is None:
+                    raise PeerLostError(f"no listener for the {what}")
                 flag.readable([listener.socket.fileno()], deadline, what)
                 connection, _ = listener.socket.accept()
                 rank = _welcome(connection, descriptor, memory, stream, missing, flag, deadline)
@@ -148,14 +149,21 @@ class HostRing:
         return {r.rank: r.failure for r in self._readers if r.failure is not None}
 
     @property
-    def alone(self) -> bool:
-        """Whether nobody reads any more, though somebody did."""
-        return bool(self._readers) and all(r.failure is not None for r in self._readers)
+    def read(self) -> bool:
+        """Whether anybody still reads."""
+        return any(r.failure is None for r in self._readers)
 
     def wait_free(self, sequence: int, deadline: Deadline) -> None:
         """Block until all readers have released the slot that bucket `sequence` will use."""
         due = sequence - self.memory.slots + 1
         self._until(lambda r: r.released >= due, deadline, "release of a bucket")
+
+    def is_free(self, sequence: int) -> bool:
+        """Say whether `wait_free` would return at once."""
+        for reader in self._readers:
+            _hear(reader)
+        due = sequence - self.memory.slots + 1
+        return all(r.failure is not None or r.released >= due for r in self._readers)
 
     def announce(self, frame: bytes) -> None:
         """Tell the readers of a bucket. Never blocks for long: the ring bounds what is under way."""
@@ -169,7 +177,9 @@ class HostRing:
     def collect(self, deadline: Deadline) -> dict[int, str]:
         """Wait for the statuses of this sync; a lost reader's is its failure."""
         self._until(lambda r: r.status is not None, deadline, "status")
-        statuses = {r.rank: r.failure or r.status or "" for r in self._readers}
+        statuses = {
+            r.rank: (r.failure or "") if r.status is None else r.status for r in self._readers
+        }
         for reader in self._readers:
             reader.status = None
         return statuses
@@ -179,8 +189,7 @@ class HostRing:
         for reader in self._readers:
             reader.connection.close()
 
-    def _until(self, done: object, deadline: Deadline, what: str) -> None:
-        assert callable(done)
+    def _until(self, done: Callable[[_Reader], bool], deadline: Deadline, what: str) -> None:
         while True:
             waiting = {
                 r.connection.fileno(): r for r in self._readers if r.failure is None and not done(r)
@@ -197,7 +206,7 @@ class HostRing:
 
 def _hear(reader: _Reader) -> None:
     """Take in everything a reader has said."""
-    while True:
+    while reader.failure is None:
         try:
             message = reader.connection.recv(_MAX_MESSAGE, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -272,7 +281,10 @@ class RingReader(Link):
             [self._socket.fileno()], deadline, f"welcome from group rank {self._owner}"
         )
         rights = array.array("i")
-        message, ancillary, *_ = self._socket.recvmsg(_WELCOME.size + 1, socket.CMSG_SPACE(4))
+        try:
+            message, ancillary, *_ = self._socket.recvmsg(_WELCOME.size + 1, socket.CMSG_SPACE(4))
+        except OSError as error:
+            raise PeerLostError(f"group rank {self._owner} is lost: {error}") from error
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 rights.frombytes(data[: len(data) - len(data) % rights.itemsize])
@@ -338,47 +350,3 @@ class RingReader(Link):
             self._socket.sendall(message)
         except OSError as error:
             raise PeerLostError(f"group rank {self._owner} is lost: {error}") from error
-
-
-class HostLink(Link):
-    """The source's side where all receivers are on its host."""
-
-    def __init__(self, ring: HostRing) -> None:
-        self._ring = ring
-        self._sequence = 0
-        self.bucket_size = ring.memory.bucket_size
-
-    def acquire(self, deadline: Deadline) -> torch.Tensor:
-        """Wait until every reader has released the next slot."""
-        self._ring.wait_free(self._sequence, deadline)
-        if self._ring.alone:
-            raise PeerLostError(f"no receiver is left: {self._ring.failures}")
-        return self._ring.memory.payload(self._sequence)
-
-    def publish(self, frame: bytes, bucket: torch.Tensor, deadline: Deadline) -> None:
-        """Announce the bucket; the readers read it where it lies."""
-        deadline.remaining("announcement")
-        self._ring.announce(frame)
-        self._sequence += 1
-
-    def next_bucket(self, deadline: Deadline) -> tuple[bytes, torch.Tensor]:
-        """Refused: this end only sends."""
-        raise NotImplementedError("the source receives nothing")
-
-    def release(self) -> None:
-        """Refused: this end only sends."""
-        raise NotImplementedError("the source receives nothing")
-
-    def settle(self, status: str, deadline: Deadline) -> dict[int, str]:
-        """Wait for the statuses of all readers."""
-        return self._ring.collect(deadline)
-
-    def abort(self) -> None:
-        """Wake whatever waits."""
-        self._ring.flag.set()
-
-    def close(self) -> None:
-        """Hang up on all readers."""
-        self._ring.flag.set()
-        with contextlib.suppress(OSError):
-            self._ring.close()

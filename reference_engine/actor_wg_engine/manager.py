@@ -254,10 +254,11 @@ class CheckpointEngineManager:
     async def _sync(self, version: int | None, seconds: float) -> dict[str, Any]:
         failures: dict[Member, Failure] = {}
         results: dict[Member, Any] = {}
+        committed: list[str] = []
         active = await self._reachable()
         try:
-            active = await self._stop(active, failures)
-            round_ = await self._connect_round(active, failures)
+            active = await self._stop(active, version, failures)
+            round_ = await self._connect_round(active, version, failures)
             active = list(round_.replicas)
             outcome = await self._move(round_, version, seconds)
             failures.update(outcome.failures)
@@ -266,7 +267,8 @@ class CheckpointEngineManager:
                 self._connected = round_.key
             else:
                 await self._finalize(round_)
-            await self._publish(round_, version, outcome)
+            committed = await self._publish(round_, version, outcome)
+            failures.update(outcome.failures)
         except BaseException:
             # Cancelled, or a fault of the topology: leave no worker inside a sync.
             self._connected = None
@@ -275,7 +277,7 @@ class CheckpointEngineManager:
         finally:
             await asyncio.shield(self._restore(active))
         if failures:
-            raise self._sync_error(version, failures)
+            raise self._sync_error(version, failures, committed)
         self.version = version
         metrics: dict[str, Any] = {}
         for member, result in results.items():
@@ -305,7 +307,9 @@ class CheckpointEngineManager:
             )
         return active
 
-    async def _stop(self, active: list[Tracked], failures: dict[Member, Failure]) -> list[Tracked]:
+    async def _stop(
+        self, active: list[Tracked], version: int | None, failures: dict[Member, Failure]
+    ) -> list[Tracked]:
         """Abort requests, then release the KV cache; a replica that cannot is out."""
         for method in ("abort_all_requests", "release_kv_cache"):
             outcome = await self._ask(active, method)
@@ -315,11 +319,11 @@ class CheckpointEngineManager:
                 failures[Member(label, 0)] = failure
             active = [entry for entry in active if entry.label not in outcome.failures]
         if not active:
-            raise self._sync_error(None, failures)
+            raise self._sync_error(version, failures)
         return active
 
     async def _connect_round(
-        self, active: list[Tracked], failures: dict[Member, Failure]
+        self, active: list[Tracked], version: int | None, failures: dict[Member, Failure]
     ) -> _Round:
         """Connect all, or if some replicas cannot, the others."""
         while True:
@@ -343,7 +347,7 @@ class CheckpointEngineManager:
                     self._quarantine(entry, outcome.failures)
             active = [entry for entry in active if entry.label not in out]
             if ACTOR in out or not active or any(f.kind is Kind.LATE for f in culprits.values()):
-                raise self._sync_error(None, failures)
+                raise self._sync_error(version, failures)
 
     async def _connect(
         self, actor_wg: Any, rollout: Any, actors: list[Member], rollouts: list[Member]
@@ -393,10 +397,13 @@ class CheckpointEngineManager:
             fan_out.give_up("did not stop after abort: frozen, or stuck in code of its own")
         return fan_out.outcome()
 
-    async def _publish(self, round_: _Round, version: int | None, outcome: Outcome[Member]) -> None:
+    async def _publish(
+        self, round_: _Round, version: int | None, outcome: Outcome[Member]
+    ) -> list[str]:
         """Commit where all workers of a replica succeeded; find out what the others hold."""
         whole = [e for e in round_.replicas if not any(m in outcome.failures for m in e.members)]
         commits = await self._call_replicas(whole, "commit_weights", version)
+        committed = []
         for entry in round_.replicas:
             failed = [m for m in entry.members if m in outcome.failures]
             refused = [m for m in entry.members if m in commits.failures]
@@ -407,7 +414,9 @@ class CheckpointEngineManager:
                 outcome.failures.update({m: commits.failures[m] for m in refused})
             else:
                 entry.version, entry.quarantine = version, None
+                committed.append(entry.label)
         await self._settle([e for e in round_.replicas if e.quarantine and not e.dead])
+        return committed
 
     async def _settle(self, entries: list[Tracked]) -> None:
         """Take out of quarantine whatever still holds its old version, whole."""
@@ -512,11 +521,10 @@ class CheckpointEngineManager:
             dead = any(f.kind in (Kind.DEAD, Kind.LATE) for f in own.values())
             entry.shut_out(f"rank {member.rank}: {failure.reason}", dead=dead)
 
-    def _sync_error(self, version: int | None, failures: dict[Member, Failure]) -> SyncError:
-        committed = tuple(
-            e.label for e in self._tracked if e.quarantine is None and e.version == version
-        )
-        return _error(f"version {version}", failures, committed, tuple(self.quarantined))
+    def _sync_error(
+        self, version: int | None, failures: dict[Member, Failure], committed: Sequence[str] = ()
+    ) -> SyncError:
+        return _error(f"version {version}", failures, tuple(committed), tuple(self.quarantined))
 
     async def _until_failure(
         self, calls: dict[Member, Awaitable[Any]], seconds: float, what: str

@@ -31,6 +31,8 @@ class Relay:
     """Leader of the next host."""
     readers: tuple[int, ...] = ()
     """Group ranks on the same host that read this rank's buckets."""
+    behind: tuple[int, ...] = ()
+    """All group ranks that are reached through `downstream`."""
 
 
 def check_worlds(
@@ -116,6 +118,7 @@ def relay(hosts: Sequence[str]) -> list[Relay]:
             upstream=groups[position - 1][0] if position else None,
             downstream=groups[position + 1][0] if position + 1 < len(groups) else None,
             readers=tuple(readers),
+            behind=tuple(rank for later in groups[position + 1 :] for rank in later),
         )
         for reader in readers:
             result[reader] = Relay(owner=leader)

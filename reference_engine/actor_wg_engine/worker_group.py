@@ -35,7 +35,7 @@ class WorkerGroup:
             arguments: keyword arguments of the constructor, by rank.
             **options: Ray actor options, for example `num_cpus` or `scheduling_strategy`.
         """
-        remote = ray.remote(concurrency_groups=CONCURRENCY_GROUPS)(worker_cls)
+        remote = ray.remote(concurrency_groups=CONCURRENCY_GROUPS)(worker_cls)  # type: ignore[call-overload]
         return cls([remote.options(**options).remote(**entry) for entry in arguments])
 
     @property

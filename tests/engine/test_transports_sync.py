@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-BACKENDS = ["naive"]
+BACKENDS = ["naive", "nccl"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -32,3 +32,11 @@ def test_a_sync_can_be_awaited(world, backend):
 
     asyncio.run(main())
     assert w.wrong(3) == [[]]
+
+
+@pytest.mark.parametrize("tp", [[1], [1, 1, 1]])
+def test_workers_on_hosts_of_their_own_are_reached_by_a_chain(world, tp):
+    w = world("nccl", 2, tp, shared_memory=False)
+    for version in (1, 2, 3):
+        w.manager.update_weights(global_steps=version)
+        assert w.wrong(version) == [[]] * sum(tp)

@@ -16,8 +16,10 @@ from actor_wg_engine.bucket_engine import BucketEngine, Link
 from actor_wg_engine.contract import Capabilities, Kwargs, Weights
 from actor_wg_engine.errors import EngineError, TopologyError
 from actor_wg_engine.host import host_id
-from actor_wg_engine.host_ring import HostLink, HostRing, RingListener, RingReader
+from actor_wg_engine.host_ring import HostRing, RingListener, RingReader
 from actor_wg_engine.registry import CheckpointEngineRegistry
+from actor_wg_engine.relay import RelayLink
+from actor_wg_engine.topology import Relay
 from actor_wg_engine.waiting import AbortFlag, Deadline
 from actor_wg_engine.wire import Stream
 
@@ -106,10 +108,9 @@ class ColocatedCheckpointEngine(BucketEngine):
         """Wait for the readers, or connect to the owner."""
         if rank > 0:
             return RingReader(0, ring, rank, stream, flag, deadline)
-        readers = tuple(range(1, world_size))
-        return HostLink(
-            HostRing.open(self._listener, readers, stream, self._staging, flag, deadline)
-        )
+        relay = Relay(readers=tuple(range(1, world_size)))
+        memory = HostRing.open(self._listener, relay.readers, stream, self._staging, flag, deadline)
+        return RelayLink(rank, relay, memory, None, None, flag)
 
     def send_weights(  # type: ignore[override]
         self, weights: Weights, global_steps: int | None = None
