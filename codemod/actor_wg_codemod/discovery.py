@@ -119,11 +119,16 @@ def for_stdin(name: str | None, exclude: Sequence[str] = ()) -> Tree:
     if not path.name.endswith(REPORTED):
         raise UsageError(f"{shown}: not Python, a notebook, YAML, Markdown or reStructuredText")
     folder = path.parent.resolve() if path.parent.is_dir() else Path.cwd().resolve()
-    root = _project_root(folder) or folder
+    root = project_root(folder)
     listing = _Listing(root, _excluder(root, exclude))
     listing.collect(root)
     relative = _relative(folder / path.name, root)
     return Tree(root, tuple(sorted({*listing.files, relative})), (Target(shown, relative),))
+
+
+def project_root(folder: Path) -> Path:
+    """The git top level, else the nearest ancestor with project metadata, else the folder."""
+    return _project_root(folder) or folder
 
 
 def _project_root(folder: Path) -> Path | None:

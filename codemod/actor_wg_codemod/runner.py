@@ -82,17 +82,22 @@ class Run:
         return sum(len(outcome.findings) for outcome in self.outcomes)
 
 
-def check(tree: Tree, options: Options) -> Run:
-    """Lists the findings of the tree's targets; changes nothing."""
-    selection = options.selection
-    analysis = Analysis(
+def analyze(tree: Tree, options: Options) -> Analysis:
+    """The analysis of the tree's project, for `check`; it can serve for several targets."""
+    return Analysis(
         tree.root,
         tree.files,
         verl_roots=options.verl_roots,
-        naming=selection.wants_naming,
+        naming=options.selection.wants_naming,
         reverse=options.reverse,
         overlay=options.overlay,
     )
+
+
+def check(tree: Tree, options: Options, analysis: Analysis | None = None) -> Run:
+    """Lists the findings of the tree's targets; changes nothing."""
+    selection = options.selection
+    analysis = analysis or analyze(tree, options)
     outcomes = []
     problems = list(tree.problems)
     hidden = unread = 0
