@@ -50,6 +50,7 @@ MARKDOWN_NOTHING = {
     "MyST front matter of a cell": f"```{{code-cell}}\n---\ntags: [{OLD}]\n---\nx = 1\n```",
     "excerpt that does not parse": f"```python\nf(a=1, ..., {OLD}=1)\n```",
     "output of a session": f"```pycon\n>>> f()\n{OLD} = 1\n```",
+    "division": f"::: note\nf({OLD}=1)\n:::",
     "shell line": f"```python\n!run {OLD}=1\n```",
 }
 
@@ -186,6 +187,12 @@ def test_other_files_are_no_documents():
         documents.apply("a.toml", "", [])
     with pytest.raises(ValueError):
         documents.view("a.yaml", "")
+
+
+def test_each_kind_of_document_is_read_and_written_as_what_it_is():
+    cell = '{"cells": [{"cell_type": "code", "source": "f(trainer=1)"}]}'
+    assert migrated("a.ipynb", cell) == cell.replace(OLD, NEW)
+    assert documents.apply("a.yml", "x: 1", []) == "x: 1"
 
 
 PIECES = st.sampled_from(

@@ -59,6 +59,7 @@ NOT_PYTHON = {
     "help before": f"?{OLD}",
     "help behind": f"{OLD}.world_size?",
     "source behind": f"{OLD}??  # look",
+    "magic that times no Python": f"%time {OLD} to go",
     "automatic call": f"/run {OLD}",
     "bash cell": f"%%bash\nrun {OLD}=1",
     "unknown cell magic": f"\n%%sql\nselect {OLD} from t",
@@ -171,7 +172,18 @@ def test_a_source_of_one_string_and_escaped_letters():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", '{"cells": 1}', '{"cells": [1]}', '{"cells": [{"source": [1]}]}', "<<<<<<<"],
+    [
+        "",
+        "{",
+        "[]",
+        '{"cells" 1}',
+        '{"cells": [] 1}',
+        "{1: 2}",
+        '{"cells": 1}',
+        '{"cells": [1]}',
+        '{"cells": [{"source": [1]}]}',
+        "<<<<<<<",
+    ],
 )
 def test_what_is_no_notebook_says_so_in_one_line(text):
     with pytest.raises(DocumentError) as caught:
@@ -185,6 +197,28 @@ def test_stale_edits_are_refused():
         fix = Fix("rename", (Edit(span, NEW),))
         with pytest.raises(EditError):
             notebook.apply(text, [Finding("AWG001", span, "old", Safety.SAFE, fix, cell)])
+
+
+def test_a_name_that_cannot_be_reached_is_refused():
+    spread = '{"cells": [{"cell_type": "code", "source": ["f(trai", "ner=1)"]}]}'
+    assert places(spread) == [(1, 1, 2)]
+    with pytest.raises(EditError):
+        migrated(spread)
+    site = Finding("AWG001", Span(1, 0, 1, 1), "old", Safety.SAFE, sites(spread)[0].fix, 7)
+    with pytest.raises(DocumentError):
+        notebook.apply(spread, [site])
+
+
+def test_a_manual_finding_is_placed_too():
+    view = notebook.view(book("%pwd\nf(x)"))
+    moved = view.relocate(Finding("AWG902", Span(2, 2, 2, 3), "look", Safety.MANUAL))
+    assert (moved.cell, moved.span, moved.fix) == (1, Span(2, 2, 2, 3), None)
+
+
+def test_python_that_is_nested_too_deeply_is_a_broken_cell():
+    view = notebook.view(book("(" * 5000 + ")" * 5000, "x = '\0'", f"f({OLD}=1)"))
+    assert view.problem is not None
+    assert view.source == f"f({OLD}=1)"
 
 
 def test_a_fix_that_needs_two_cells_is_left_to_a_person():

@@ -99,6 +99,19 @@ def test_the_bar_fits_a_narrow_terminal(terminal, monkeypatch):
         assert len(terminal.seen().removeprefix("\r\x1b[K")) == 19
 
 
+def test_a_terminal_that_goes_away_does_not_stop_the_work(terminal):
+    class Gone(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def write(self, text: str) -> int:
+            raise OSError(f"no one reads {text}")
+
+    with Progress(2, Gone(), moment=0, interval=0) as bar:
+        bar.advance()
+        bar.advance()
+
+
 def test_nothing_to_do_is_no_division_by_zero(terminal):
     with Progress(0, terminal.stream, moment=0) as bar:
         bar.advance()

@@ -194,7 +194,15 @@ def test_what_is_no_yaml_says_so_in_one_line(text):
     assert "\n" not in str(caught.value)
 
 
+def test_interpolations_through_lists_and_dead_ends():
+    text = f"all:\n- {TARGET}\n  trainer: 1\na: ${{all.0.trainer}} ${{all[0].trainer}}\n"
+    more = "b: ${all.9.trainer} ${all.x.trainer} ${a.trainer} ${c.trainer}\nc: ${all} x\n"
+    assert sites(text + more) == [(3, "AWG021"), (4, "AWG902"), (4, "AWG902")]
+    assert sites(f"a: {{{TARGET}, trainer: 1}}\nb: ${{b}}\nc: ${{b.trainer}}\n") == [(1, "AWG021")]
+
+
 def test_recursive_anchors_end():
+    assert sites(f"a: &a\n  <<: *a\n  trainer: {TARGET[10:]}\n# _target_\n") == []
     text = f"a: &a\n  {TARGET}\n  trainer: *a\n  x: ${{a.trainer.trainer}}\n"
     assert sites(text) == [(3, "AWG021"), (4, "AWG902"), (4, "AWG902")]
 
