@@ -49,7 +49,7 @@ _CHECKS: dict[str, Check] = {}
 
 
 def check(
-    id: str,  # noqa: A002 - the word the reports use
+    id: str,
     *,
     advisory: bool = False,
     deadline: float = 30.0,
@@ -89,7 +89,9 @@ def load(only: str | None = None) -> list[Check]:
     ordered = sorted(_CHECKS.values(), key=lambda one: _order(one.id))
     if only is None:
         return ordered
-    parts = [part.strip()[:1].upper() + part.strip()[1:] for part in only.split(",") if part.strip()]
+    parts = [
+        part.strip()[:1].upper() + part.strip()[1:] for part in only.split(",") if part.strip()
+    ]
     for part in parts:
         if not any(part in (one.id, one.id[0]) for one in ordered):
             known = " ".join(one.id for one in ordered)
@@ -97,7 +99,7 @@ def load(only: str | None = None) -> list[Check]:
     return [one for one in ordered if one.id in parts or one.id[0] in parts]
 
 
-def _order(id: str) -> tuple[str, int, str]:  # noqa: A002
+def _order(id: str) -> tuple[str, int, str]:
     match = re.fullmatch(r"([A-Z])(\d+)([a-z]?)", id)
     if match is None:
         raise ValueError(f"a check's id is a letter, a number and perhaps a letter, not {id!r}")

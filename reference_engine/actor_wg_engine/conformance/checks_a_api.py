@@ -58,10 +58,14 @@ def check_registered(factory: EngineFactory) -> None:
             registry.get("no-such-backend")
         except ValueError as error:
             if names[0] not in str(error):
-                raise CheckFailed(f"the error for an unknown name does not list {names[0]!r}") from error
+                raise CheckFailed(
+                    f"the error for an unknown name does not list {names[0]!r}"
+                ) from error
             return
         raise CheckFailed("an unknown backend name is not refused")
-    raise CheckFailed(f"{cls.__name__} is in no CheckpointEngineRegistry after its module is imported")
+    raise CheckFailed(
+        f"{cls.__name__} is in no CheckpointEngineRegistry after its module is imported"
+    )
 
 
 @check("A2")
@@ -80,7 +84,9 @@ def check_methods(factory: EngineFactory) -> None:
                 old = " (the name before verl 0.9)" if "trainer_world_size" in found else ""
                 raise CheckFailed(f"{name} takes {found}{old}, not {parameter}")
             if found.index(parameter) != position:
-                raise CheckFailed(f"{name} takes {found}; {parameter} is argument {position + 1} in verl 0.9")
+                raise CheckFailed(
+                    f"{name} takes {found}; {parameter} is argument {position + 1} in verl 0.9"
+                )
 
 
 @check("A3")
@@ -202,5 +208,3 @@ def _walk(value: Any, depth: int) -> Iterator[Any]:
         return
     for one in inner:
         yield from _walk(one, depth + 1)
-
-

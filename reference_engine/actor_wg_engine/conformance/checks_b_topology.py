@@ -23,7 +23,9 @@ Side = dict[str, list[Any]]
 @contextlib.contextmanager
 def prepared(factory: EngineFactory, actors: int, rollouts: int) -> Iterator[list[Any]]:
     """The metadata of a whole world, from engines that all live in this process."""
-    engines = [factory(bucket_size=1 << 16, is_master=index == 0) for index in range(actors + rollouts)]
+    engines = [
+        factory(bucket_size=1 << 16, is_master=index == 0) for index in range(actors + rollouts)
+    ]
     try:
         try:
             yield [engine.prepare() for engine in engines]
@@ -56,7 +58,9 @@ def check_list_lengths(factory: EngineFactory) -> None:
         for who, size, kwargs in (("actors", actors, senders), ("rollouts", rollouts, receivers)):
             for key, values in kwargs.items():
                 if not isinstance(values, (list, tuple)) or len(values) != size:
-                    raise CheckFailed(f"{actors}+{rollouts}: {key} of the {who} must be a list of {size}")
+                    raise CheckFailed(
+                        f"{actors}+{rollouts}: {key} of the {who} must be a list of {size}"
+                    )
 
 
 def _ranks(senders: Side, receivers: Side) -> tuple[list[int], list[int]]:
@@ -79,7 +83,9 @@ def check_ranks(factory: EngineFactory) -> None:
         ]
         sizes = {size for rank, size in pairs if rank >= 0}
         if sizes and sizes != {len(inside)}:
-            raise CheckFailed(f"{actors}+{rollouts}: world sizes {sorted(sizes)} for {len(inside)} ranks")
+            raise CheckFailed(
+                f"{actors}+{rollouts}: world sizes {sorted(sizes)} for {len(inside)} ranks"
+            )
 
 
 @check("B11")
@@ -133,13 +139,17 @@ def check_ring(factory: EngineFactory) -> None:
         ends = [rank for rank, (_, peer) in chain.items() if peer is None]
         starts = [rank for rank, (peer, _) in chain.items() if peer is None]
         if len(ends) > 1 or len(starts) > 1:
-            raise CheckFailed(f"{actors}+{rollouts}: starts {starts} and ends {ends}: more than one chain")
+            raise CheckFailed(
+                f"{actors}+{rollouts}: starts {starts} and ends {ends}: more than one chain"
+            )
         keys = [pickle.dumps(peer) for peer, _ in chain.values() if peer is not None]
         if len(set(keys)) != len(keys):
             raise CheckFailed(f"{actors}+{rollouts}: two ranks have the same previous peer")
         for rank, (_, peer) in sorted(chain.items()):
             if isinstance(peer, int) and chain[peer][0] != rank:
-                raise CheckFailed(f"{actors}+{rollouts}: rank {rank} hands on to {peer}, which listens to {chain[peer][0]}")
+                raise CheckFailed(
+                    f"{actors}+{rollouts}: rank {rank} hands on to {peer}, which listens to {chain[peer][0]}"
+                )
 
 
 @check("B14")

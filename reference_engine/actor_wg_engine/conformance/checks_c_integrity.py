@@ -178,7 +178,10 @@ def check_source_may_change_after_send(factory: EngineFactory) -> None:
     with Session(factory, rollouts=2, bucket_size=64 * KIB) as session:
         for step in (1, 2):
             session.expect(
-                recipe("mixed", seed=step), step, produce=Produce(spoil=True), consume=Consume(keep=True)
+                recipe("mixed", seed=step),
+                step,
+                produce=Produce(spoil=True),
+                consume=Consume(keep=True),
             )
 
 

@@ -168,4 +168,6 @@ def check_bytes_on_the_wire(factory: EngineFactory) -> None:
         carried = loopback_bytes() - before
         payload = 2 * 48 * (bucket // 4 * 3)
         if carried > payload * 1.08 + 2 * MIB:
-            raise CheckFailed(f"{carried / MIB:.0f} MiB on the wire for {payload / MIB:.0f} MiB of payload")
+            raise CheckFailed(
+                f"{carried / MIB:.0f} MiB on the wire for {payload / MIB:.0f} MiB of payload"
+            )

@@ -116,5 +116,3 @@ def check_lower_version(factory: EngineFactory) -> None:
             fleet.require_served(9)
             return
         raise CheckFailed("global step 8 was synced over 9")
-
-

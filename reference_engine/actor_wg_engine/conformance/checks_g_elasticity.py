@@ -5,7 +5,7 @@ from __future__ import annotations
 from actor_wg_engine.conformance.catalog import check
 from actor_wg_engine.conformance.checks_d_memory import require_flat
 from actor_wg_engine.conformance.factory import EngineFactory
-from actor_wg_engine.conformance.fleet import Fleet
+from actor_wg_engine.conformance.fleet import Fleet, FleetReplica
 from actor_wg_engine.conformance.results import CheckFailed
 
 
@@ -74,7 +74,7 @@ def check_many_joins(factory: EngineFactory) -> None:
             require_flat(worker.name, old, worker.call("resources"))
 
 
-def _join_and_leave(fleet: Fleet, guest: object, step: int) -> None:
+def _join_and_leave(fleet: Fleet, guest: FleetReplica, step: int) -> None:
     fleet.update(step)
     fleet.require_served(step)
     if step % 2:

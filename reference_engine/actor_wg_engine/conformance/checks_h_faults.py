@@ -14,7 +14,7 @@ from actor_wg_engine.conformance.catalog import check
 from actor_wg_engine.conformance.factory import EngineFactory
 from actor_wg_engine.conformance.fleet import Fleet
 from actor_wg_engine.conformance.probe import Consume, Produce
-from actor_wg_engine.conformance.processes import DeadlineError, gather, settle
+from actor_wg_engine.conformance.processes import DeadlineError, WorkerHandle, gather, settle
 from actor_wg_engine.conformance.results import CheckFailed
 from actor_wg_engine.conformance.session import Session
 from actor_wg_engine.conformance.weights import recipe
@@ -41,7 +41,13 @@ def kill_when(fleet: Fleet, worker: int, at: int) -> None:
     """Kill a rollout worker as soon as it is about to take tensor `at`."""
     handle = fleet.rollouts[worker]
     handle.call("behave", Consume(gate_at=at))
-    fleet.during(lambda: (handle.wait_event("consumer waits"), handle.kill()))
+    fleet.during(lambda: strike_at(handle, "consumer waits"))
+
+
+def strike_at(handle: WorkerHandle, event: str, signum: int = signal.SIGKILL) -> None:
+    """Send a signal to a worker when it comes to an event."""
+    handle.wait_event(event)
+    handle.kill(signum)
 
 
 @check("H56", advisory=True, deadline=40)
@@ -68,7 +74,7 @@ def check_source_killed(factory: EngineFactory) -> None:
     with Fleet(factory, replicas=(1, 1), bucket_size=SMALL, timeout=4) as fleet:
         fleet.update(1)
         fleet.actors[0].call("behave", Produce(gate_at=5))
-        fleet.during(lambda: (fleet.actors[0].wait_event("producer waits"), fleet.actors[0].kill()))
+        fleet.during(lambda: strike_at(fleet.actors[0], "producer waits"))
         fleet.fail(2, names=("actor 0", "actor rank 0", "actor_wg"))
         fleet.require_never_mixed()
 
@@ -79,7 +85,7 @@ def check_idle_actor_killed(factory: EngineFactory) -> None:
     with Fleet(factory, replicas=(1, 1), actors=2, bucket_size=SMALL, timeout=4) as fleet:
         fleet.update(1)
         fleet.actors[1].call("behave", Produce(gate_at=5))
-        fleet.during(lambda: (fleet.actors[1].wait_event("producer waits"), fleet.actors[1].kill()))
+        fleet.during(lambda: strike_at(fleet.actors[1], "producer waits"))
         fleet.fail(2, names=("actor 1", "actor rank 1", "actor_wg"))
         fleet.require_never_mixed()
 
@@ -91,7 +97,7 @@ def check_rollout_frozen(factory: EngineFactory) -> None:
     def strike(fleet: Fleet) -> None:
         handle = fleet.rollouts[1]
         handle.call("behave", Consume(gate_at=3))
-        fleet.during(lambda: (handle.wait_event("consumer waits"), handle.kill(signal.SIGSTOP)))
+        fleet.during(lambda: strike_at(handle, "consumer waits", signal.SIGSTOP))
 
     fault(factory, strike)
 

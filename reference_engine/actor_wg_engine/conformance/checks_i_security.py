@@ -23,6 +23,7 @@ from actor_wg_engine.conformance.session import Session
 from actor_wg_engine.conformance.sources import engine_modules, unpickling
 from actor_wg_engine.conformance.weights import recipe
 
+
 @check("I64", advisory=True)
 def check_nothing_is_unpickled(factory: EngineFactory) -> None:
     """Nothing in the engine's code unpickles bytes, and a pickle sent to its ports is not executed."""
@@ -72,11 +73,15 @@ def _shout(session: Session, payload: bytes) -> None:
             host = "127.0.0.1" if listener.is_wildcard else dotted(listener)
             for data in (payload, struct.pack("!Q", len(payload)) + payload):
                 with contextlib.suppress(OSError):
-                    with socket.create_connection((host, listener.port), 1) as stranger:
-                        stranger.settimeout(0.2)
-                        stranger.sendall(data)
-                        stranger.shutdown(socket.SHUT_WR)
-                        stranger.recv(64)
+                    _say(host, listener.port, data)
+
+
+def _say(host: str, port: int, data: bytes) -> None:
+    with socket.create_connection((host, port), 1) as stranger:
+        stranger.settimeout(0.2)
+        stranger.sendall(data)
+        stranger.shutdown(socket.SHUT_WR)
+        stranger.recv(64)
 
 
 @check("I64b")
@@ -126,10 +131,13 @@ def check_strangers_are_refused(factory: EngineFactory) -> None:
 @check("I66", advisory=True)
 def check_garbage_is_refused(factory: EngineFactory) -> None:
     """Random bytes to every port bring no process down; broken headers are refused before any write."""
-    noise = random.Random(66).randbytes(4096)  # noqa: S311 - noise, not a secret
+    noise = random.Random(66).randbytes(4096)
     for _ in attack(factory, noise):
         continue
-    if any(module.__name__ == "actor_wg_engine.wire" for module in engine_modules(factory.engine_class())):
+    if any(
+        module.__name__ == "actor_wg_engine.wire"
+        for module in engine_modules(factory.engine_class())
+    ):
         fuzz_headers(rounds=3000)
 
 
@@ -141,7 +149,7 @@ def fuzz_headers(rounds: int) -> None:
     from actor_wg_engine.contract import TensorMeta
     from actor_wg_engine.errors import EngineError
 
-    chance = random.Random(7)  # noqa: S311
+    chance = random.Random(7)
     payload = torch.arange(512, dtype=torch.int64).view(torch.uint8)
     meta = TensorMeta("w", torch.Size((512,)), torch.int64, 0, 4096, 0)
     stream = wire.Stream(bytes(range(16)), 3)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import sys
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,60 +25,10 @@ from actor_wg_engine.conformance.probe import (
     Resources,
     resources,
 )
-from actor_wg_engine.conformance.weights import Print, Recipe, fingerprint, recipe
-from actor_wg_engine.contract import CheckpointEngineConfig
+from actor_wg_engine.conformance.station import Station, recipe_of
+from actor_wg_engine.conformance.weights import Print, Recipe, fingerprint
 from actor_wg_engine.registry import CheckpointEngineRegistry
 from actor_wg_engine.worker import CheckpointEngineWorker
-
-BACKEND = "conformance"
-
-
-@dataclass(frozen=True)
-class Station:
-    """What every process of a fleet is told.
-
-    Args:
-        factory: Which engine.
-        bucket_size: Bytes of a bucket.
-        backend: The name under which the engine is asked for.
-        custom_backend_module: Imported before the look-up; without one the engine is registered
-            under `BACKEND` by us.
-        path: A folder to import from.
-        in_place: Servers write over the old version.
-    """
-
-    factory: EngineFactory
-    bucket_size: int
-    backend: str = BACKEND
-    custom_backend_module: str | None = None
-    path: str | None = None
-    in_place: bool = False
-
-    def enter(self) -> CheckpointEngineConfig:
-        """Set this process up; the configuration that manager and workers get."""
-        self.factory.prepare_process()
-        if self.path:
-            sys.path.insert(0, self.path)
-            importlib.invalidate_caches()
-        if self.custom_backend_module is None:
-            cls = with_bucket_size(self.factory.engine_class(), self.bucket_size)
-            CheckpointEngineRegistry.register(self.backend)(cls)
-        return CheckpointEngineConfig(
-            backend=self.backend,
-            update_weights_bucket_megabytes=1,
-            engine_kwargs={self.backend: dict(self.factory.engine_kwargs)},
-            custom_backend_module=self.custom_backend_module,
-        )
-
-
-def with_bucket_size(cls: type[Any], bucket_size: int) -> type[Any]:
-    """The engine class with a bucket size of its own: the configuration knows only megabytes."""
-
-    def __init__(self: Any, bucket_size: int, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        cls.__init__(self, own, *args, **kwargs)
-
-    own = bucket_size
-    return type(cls.__name__, (cls,), {"__init__": __init__, "__module__": cls.__module__})
 
 
 class FleetActor(EngineProbe):
@@ -119,7 +68,9 @@ class _Registered(EngineFactory):
     """Makes the engine that the registry has, which has the fleet's bucket size."""
 
     def __init__(self, station: Station) -> None:
-        super().__init__(station.factory.target, station.factory.device, station.factory.engine_kwargs)
+        super().__init__(
+            station.factory.target, station.factory.device, station.factory.engine_kwargs
+        )
         object.__setattr__(self, "backend", station.backend)
         object.__setattr__(self, "custom", station.custom_backend_module)
 
@@ -127,11 +78,6 @@ class _Registered(EngineFactory):
         if self.__dict__["custom"]:
             importlib.import_module(self.__dict__["custom"])
         return CheckpointEngineRegistry.get(self.__dict__["backend"])
-
-
-def recipe_of(step: int | None) -> Recipe:
-    """What the weights of a global step are."""
-    return recipe("mixed", seed=step or 0)
 
 
 class Server:
@@ -200,29 +146,26 @@ class FleetRollout(CheckpointEngineWorker):
     emit: Callable[..., None]
 
     def __init__(self, station: Station) -> None:
-        import threading
-
         import torch
 
         torch.set_num_threads(1)
         config = station.enter()
         self._gates: dict[str, threading.Event] = {}
-        self._make_event = threading.Event
-        adapter = Server(self) if station.in_place else StagingServer(self)
-        super().__init__(SimpleNamespace(checkpoint_engine=config), None, adapter)
+        self.server = Server(self) if station.in_place else StagingServer(self)
+        super().__init__(SimpleNamespace(checkpoint_engine=config), None, self.server)
 
-    def gate(self, name: str) -> Any:
+    def gate(self, name: str) -> threading.Event:
         """An event that `release` sets."""
-        return self._gates.setdefault(name, self._make_event())
+        return self._gates.setdefault(name, threading.Event())
 
     def behave(self, consume: Consume) -> None:
         """How the consumer behaves from now on."""
-        self.server_adapter.consume = consume
+        self.server.consume = consume
         self.gate("consumer").clear()
 
     async def execute_checkpoint_engine(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """The worker's own, except where it is to miss the rendezvous."""
-        if method == "init_process_group" and self.server_adapter.consume.stall_init:
+        if method == "init_process_group" and self.server.consume.stall_init:
             await asyncio.get_running_loop().run_in_executor(None, self.gate("consumer").wait, 60)
             raise ConsumerError("came too late to the rendezvous")
         return await super().execute_checkpoint_engine(method, *args, **kwargs)
@@ -235,8 +178,8 @@ class FleetRollout(CheckpointEngineWorker):
     @immediate
     def holds(self) -> tuple[int | None, list[Print]]:
         """The version that the server believes in, and what it really holds."""
-        held = list(self.server_adapter.held.values())
-        return self.server_adapter.global_steps, held
+        held = list(self.server.held.values())
+        return self.server.global_steps, held
 
     def resources(self) -> Resources:
         """What the process holds."""

@@ -75,7 +75,7 @@ def listeners(pid: int) -> list[Listener]:
     inodes = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:
-            link = os.readlink(entry)
+            link = str(entry.readlink())
         except OSError:
             continue  # closed in between
         if link.startswith("socket:["):

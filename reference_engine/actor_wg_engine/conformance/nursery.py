@@ -43,7 +43,7 @@ class Nursery:
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asking for CUDA must not poison the forks
             "OMP_NUM_THREADS": "1",
         }
-        with open(self.logs / "nursery.log", "wb") as log:
+        with (self.logs / "nursery.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, self.address, *preload],
                 stdin=subprocess.PIPE,

@@ -25,17 +25,28 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Non
         return
     group = parser.getgroup("conformance", "conformance of a checkpoint engine")
     group.addoption("--engine", metavar="MODULE:CLASS", help="the engine class to check")
-    group.addoption("--device", default="cpu", choices=("cpu", "cuda", "npu"), help="where weights live")
+    group.addoption(
+        "--device", default="cpu", choices=("cpu", "cuda", "npu"), help="where weights live"
+    )
     group.addoption("--checks", metavar="IDS", help="only these: letters or ids, such as B,C18")
     group.addoption("--engine-kwargs", metavar="JSON", default="{}", help="constructor arguments")
-    group.addoption(
-        "--launcher", default="process", choices=("process", "ray"), help="what workers run in"
-    )
     group.addoption("--binding", action="store_true", help="advisory checks fail too")
 
 
 def _asked(config: pytest.Config) -> bool:
     return bool(config.getoption("engine", None)) and hasattr(config.option, "engine_kwargs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a list of checks that names none of them."""
+    if not _asked(config):
+        return
+    from actor_wg_engine.conformance.catalog import load
+
+    try:
+        load(config.getoption("checks"))
+    except ValueError as error:
+        raise pytest.UsageError(f"--checks: {error}") from error
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -47,11 +58,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     from actor_wg_engine.conformance.catalog import load
 
-    try:
-        checks = load(metafunc.config.getoption("checks"))
-    except ValueError as error:
-        raise pytest.UsageError(f"--checks: {error}") from error
-    metafunc.parametrize("conformance_check", checks, ids=[f"{one.id}-{_slug(one)}" for one in checks])
+    checks = load(metafunc.config.getoption("checks"))
+    metafunc.parametrize(
+        "conformance_check", checks, ids=[f"{one.id}-{_slug(one)}" for one in checks]
+    )
 
 
 def _slug(one: Check) -> str:
@@ -64,17 +74,21 @@ def conformance_runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
     import json
 
     from actor_wg_engine.conformance.factory import EngineFactory
-    from actor_wg_engine.conformance.runner import Runner
+    from actor_wg_engine.conformance.runner import EngineNotFoundError, Runner
 
     option = request.config.option
     try:
         engine_kwargs = json.loads(option.engine_kwargs)
     except ValueError as error:
-        raise pytest.UsageError(f"--engine-kwargs is not JSON: {error}") from error
+        pytest.exit(f"--engine-kwargs is not JSON: {error}", returncode=4)
     factory = EngineFactory(
         option.engine, option.device, engine_kwargs, own=True if option.binding else None
     )
-    with Runner(factory, launcher=option.launcher) as runner:
+    try:
+        runner = Runner(factory)
+    except EngineNotFoundError as error:
+        pytest.exit(f"--engine: {error}", returncode=4)
+    with runner:
         yield runner
 
 

@@ -131,19 +131,19 @@ def resources() -> Resources:
     links = []
     for entry in Path("/proc/self/fd").iterdir():
         try:
-            links.append(os.readlink(entry))
+            links.append(str(entry.readlink()))
         except OSError:
             continue  # the descriptor of the listing itself
-    status = dict(
-        line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines()
-    )
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     maps = Path("/proc/self/maps").read_text().splitlines()
     return Resources(
         descriptors=len(links),
         threads=int(status["Threads"]),
         resident=int(status["VmRSS"].split()[0]) * 1024,
         sockets=sum(link.startswith("socket:") for link in links),
-        segments=len({line.split()[-1] for line in maps if "/dev/shm/" in line or "memfd:" in line}),
+        segments=len(
+            {line.split()[-1] for line in maps if "/dev/shm/" in line or "memfd:" in line}
+        ),
     )
 
 
@@ -323,9 +323,7 @@ class EngineProbe:
         started = time.monotonic()
         self.emit("send starts")
         async with Ticker() as ticker:
-            value = self.engine.send_weights(
-                self._stream(recipe, produce, sent), global_steps=step
-            )
+            value = self.engine.send_weights(self._stream(recipe, produce, sent), global_steps=step)
             if inspect.isawaitable(value):
                 await value
         for tensor in self._sources:

@@ -139,7 +139,9 @@ class WorkerHandle:
             try:
                 got, value = self._events.get(timeout=max(ends - time.monotonic(), 0.001))
             except queue.Empty as error:
-                raise DeadlineError(f"{self.name} did not come to {name!r} in {timeout:.0f} s") from error
+                raise DeadlineError(
+                    f"{self.name} did not come to {name!r} in {timeout:.0f} s"
+                ) from error
             if got == name:
                 return value
             self._kept.append((got, value))

@@ -10,7 +10,7 @@ class CheckSkipped(Exception):  # noqa: N818 - an outcome, not an error
     """Raised by a check that does not apply; the text is the reason that is printed."""
 
 
-class CheckFailed(AssertionError):
+class CheckFailed(AssertionError):  # noqa: N818 - an outcome, not an error
     """Raised by a check when the engine does not hold what the check asks."""
 
 

@@ -16,8 +16,21 @@ from actor_wg_engine.conformance.results import CheckResult, CheckSkipped, Statu
 _DRIVER = f"{__name__}:Driver"
 
 
+class EngineNotFoundError(ValueError):
+    """The engine that was asked for cannot be imported; the text says why."""
+
+
 class Driver:
     """Lives in the driver process; runs the check function there."""
+
+    def find(self, factory: EngineFactory) -> str:
+        """Why the engine class cannot be had; empty when it can."""
+        try:
+            factory.prepare_process()
+            found = factory.engine_class()
+        except Exception as error:  # noqa: BLE001 - importing foreign code raises anything
+            return f"{factory.target}: {type(error).__name__}: {error}"
+        return "" if isinstance(found, type) else f"{factory.target} is not a class"
 
     async def run(self, module: str, function: str, factory: EngineFactory) -> tuple[str, str]:
         """Run one check on a thread without an event loop; the kind of its end, and the reason."""
@@ -42,16 +55,21 @@ class Runner:
 
     Args:
         factory: Which engine.
-        launcher: "process", or "ray" to run every worker as a Ray actor.
+
+    Raises:
+        EngineNotFoundError: The engine class cannot be imported.
     """
 
-    def __init__(self, factory: EngineFactory, launcher: str = "process") -> None:
+    def __init__(self, factory: EngineFactory) -> None:
         self.factory = factory
         preload = ["torch", "actor_wg_engine.conformance.session"]
         if factory.device == "cpu":
             preload += ["actor_wg_engine.manager", factory.module]
         self._nursery = nursery.Nursery(preload)
-        self._launcher = launcher
+        reason = self._find()
+        if reason:
+            self._nursery.close()
+            raise EngineNotFoundError(reason)
 
     def __enter__(self) -> Runner:
         return self
@@ -62,6 +80,15 @@ class Runner:
     def close(self) -> None:
         """End every process."""
         self._nursery.close()
+
+    def _find(self) -> str:
+        driver = WorkerHandle(self._nursery.address, "driver", _DRIVER)
+        try:
+            return str(driver.call("find", self.factory, timeout=120))
+        except (DeadlineError, WorkerDiedError) as error:
+            return f"{self.factory.target} cannot be imported: {error}\n{driver.log()[-2000:]}"
+        finally:
+            driver.close()
 
     def run(self, one: Check) -> CheckResult:
         """Run one check."""
@@ -78,7 +105,10 @@ class Runner:
         except DeadlineError:
             kind, reason = "failed", f"not finished after {one.deadline:.0f} s; ended by force"
         except WorkerDiedError:
-            kind, reason = "failed", f"the driver process died; its log ends with:\n{driver.log()[-2000:]}"
+            kind, reason = (
+                "failed",
+                f"the driver process died; its log ends with:\n{driver.log()[-2000:]}",
+            )
         finally:
             driver.close()
         status = Status(kind)

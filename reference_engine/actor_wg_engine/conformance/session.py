@@ -18,6 +18,8 @@ from actor_wg_engine.conformance.results import CheckFailed, CheckSkipped
 from actor_wg_engine.conformance.weights import Print, Recipe, fingerprints
 
 MIB = 1 << 20
+PLAIN_PRODUCE = Produce()
+PLAIN_CONSUME = Consume()
 PROBE = "actor_wg_engine.conformance.probe:EngineProbe"
 
 
@@ -31,7 +33,7 @@ class Outcome:
     @property
     def errors(self) -> list[str]:
         """The exceptions, as text that names the worker."""
-        named = [(f"actor {i}", one) for i, one in enumerate(self.sent)]
+        named: list[tuple[str, object]] = [(f"actor {i}", one) for i, one in enumerate(self.sent)]
         named += [(f"rollout {i}", one) for i, one in enumerate(self.received)]
         return [f"{who}: {describe(one)}" for who, one in named if isinstance(one, BaseException)]
 
@@ -153,7 +155,9 @@ class Session:
                 raise CheckFailed(f"prepare on {worker.name}: {describe(answer)}") from answer
         return [pickle.loads(answer) for answer in answers]
 
-    def topology(self, metadata: Sequence[Any]) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    def topology(
+        self, metadata: Sequence[Any]
+    ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
         """The engine's topology for this session's workers."""
         actor_kwargs, rollout_kwargs = self.factory.engine_class().build_topology(
             len(self.actors), len(self.rollouts), list(metadata)
@@ -181,8 +185,8 @@ class Session:
         recipe: Recipe,
         step: int | None = None,
         *,
-        produce: Produce | Sequence[Produce] = Produce(),
-        consume: Consume | Sequence[Consume] = Consume(),
+        produce: Produce | Sequence[Produce] = PLAIN_PRODUCE,
+        consume: Consume | Sequence[Consume] = PLAIN_CONSUME,
         expect: Sequence[int | None] | None = None,
     ) -> tuple[list[Ref], list[Ref]]:
         """Start send_weights and receive_weights everywhere.
@@ -198,7 +202,8 @@ class Session:
         consumes = [consume] * len(self.rollouts) if isinstance(consume, Consume) else consume
         steps = [step] * len(self.rollouts) if expect is None else expect
         receiving = [
-            worker.submit("receive", steps[i], consumes[i]) for i, worker in enumerate(self.rollouts)
+            worker.submit("receive", steps[i], consumes[i])
+            for i, worker in enumerate(self.rollouts)
         ]
         sending = [
             worker.submit("send", recipe, step, produces[i]) for i, worker in enumerate(self.actors)

@@ -17,8 +17,21 @@ UNPICKLING = {
     ("marshal", "loads"),
     ("dill", "loads"),
 }
-UNPICKLING_METHODS = {"recv_pyobj", "recv_object_list", "broadcast_object_list", "all_gather_object"}
-NOT_THE_ENGINE = ("torch", "numpy", "ray", "abc", "typing", "builtins", "verl.checkpoint_engine.base")
+UNPICKLING_METHODS = {
+    "recv_pyobj",
+    "recv_object_list",
+    "broadcast_object_list",
+    "all_gather_object",
+}
+NOT_THE_ENGINE = (
+    "torch",
+    "numpy",
+    "ray",
+    "abc",
+    "typing",
+    "builtins",
+    "verl.checkpoint_engine.base",
+)
 
 
 def engine_modules(cls: Any) -> Iterator[ModuleType]:
@@ -36,7 +49,9 @@ def engine_modules(cls: Any) -> Iterator[ModuleType]:
         yield module
         if name.split(".")[0] == package and package == "actor_wg_engine":
             pending += [
-                value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+                value.__name__
+                if isinstance(value, ModuleType)
+                else getattr(value, "__module__", "")
                 for value in vars(module).values()
             ]
             pending = [other for other in pending if str(other).startswith(package)]

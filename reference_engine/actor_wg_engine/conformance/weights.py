@@ -56,7 +56,7 @@ def fingerprint(name: str, tensor: torch.Tensor) -> Print:
     import torch
 
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    data = flat.view(torch.uint8).numpy() if flat.numel() else b""
+    data: Any = flat.view(torch.uint8).numpy() if flat.numel() else b""
     return Print(
         str(name),
         str(tensor.dtype).removeprefix("torch."),
@@ -133,15 +133,24 @@ def special_values() -> Named:
 
     half = torch.tensor([0x7C01, 0x7E55, -0x0400, -0x8000, 0x0001, 0x7C00], dtype=torch.int16)
     yield "half", half.view(torch.float16)
-    yield "bfloat", torch.tensor(
-        [0x7F81, 0x7FD5, -0x0080, -0x8000, 0x0001, 0x7F80], dtype=torch.int16
-    ).view(torch.bfloat16)
-    yield "single", torch.tensor(
-        [0x7F800001, 0x7FC12345, -0x00800000, -0x80000000, 1, 0x7F800000], dtype=torch.int32
-    ).view(torch.float32)
-    yield "double", torch.tensor(
-        [0x7FF0000000000001, 0x7FF8DEADBEEF0001, -0x8000000000000000, 1], dtype=torch.int64
-    ).view(torch.float64)
+    yield (
+        "bfloat",
+        torch.tensor([0x7F81, 0x7FD5, -0x0080, -0x8000, 0x0001, 0x7F80], dtype=torch.int16).view(
+            torch.bfloat16
+        ),
+    )
+    yield (
+        "single",
+        torch.tensor(
+            [0x7F800001, 0x7FC12345, -0x00800000, -0x80000000, 1, 0x7F800000], dtype=torch.int32
+        ).view(torch.float32),
+    )
+    yield (
+        "double",
+        torch.tensor(
+            [0x7FF0000000000001, 0x7FF8DEADBEEF0001, -0x8000000000000000, 1], dtype=torch.int64
+        ).view(torch.float64),
+    )
 
 
 def layouts(seed: int = 0) -> Named:
