@@ -24,7 +24,7 @@ from actor_wg_codemod.flows import Flows
 from actor_wg_codemod.forwarding import Forwarding
 from actor_wg_codemod.linking import ClassInfo, Linker
 from actor_wg_codemod.narrowing import narrow
-from actor_wg_codemod.project import Project
+from actor_wg_codemod.project import Project, dotted
 from actor_wg_codemod.reaching import at_end, later, reaching
 from actor_wg_codemod.source import SourceError, decode, parse
 from actor_wg_codemod.values import (
@@ -62,6 +62,9 @@ HOLDING = frozenset(
     "list List set Set frozenset FrozenSet Iterable Iterator Sequence MutableSequence Collection deque Deque "
     "Generator AsyncIterator AsyncIterable AsyncGenerator Mapping MutableMapping dict Dict OrderedDict "
     "defaultdict DefaultDict".split()
+)
+UNTYPED = frozenset(
+    {"typing.Any", "builtins.object", "builtins.type", "builtins.callable", "typing.Callable", "collections.abc.Callable"}
 )
 MAPPINGS = frozenset("Mapping MutableMapping dict Dict OrderedDict defaultdict DefaultDict".split())
 
@@ -147,6 +150,8 @@ class Evaluator:
     def _export(self, path: str, name: str) -> Values | None:
         if path.endswith("/") or path == "":
             return self._submodule(path, name)
+        if path not in self._modules and self.project.opaque(path):
+            return self._unread(path, name)
         module = self.module(path)
         if module is None:
             return self._verl_fallback(path, name)
@@ -164,6 +169,14 @@ class Evaluator:
             if found is not None:
                 return found
         return self._verl_fallback(path, name)
+
+    def _unread(self, path: str, name: str) -> Values | None:
+        """A name of a file that has nothing to do with verl's engine: known to be nothing of ours."""
+        if self.project.defines(path, name):
+            return frozenset({External(f"{dotted(path)}.{name}")})
+        if path.endswith(("__init__.py", "__init__.pyi")):
+            return self._submodule(path.rpartition("/")[0] + "/" if "/" in path else "", name)
+        return None
 
     def _verl_fallback(self, path: str, name: str) -> Values | None:
         if self.project.verl_name(path) and name in renames.PUBLIC_CLASSES:
@@ -616,6 +629,8 @@ class Evaluator:
         for value in values:
             if isinstance(value, ClassValue):
                 found.add(Instance(value.info, value.proven))
+            elif isinstance(value, External) and value.name in UNTYPED:
+                found.add(Unknown())
             elif isinstance(value, External):
                 found.add(Foreign(value.name) if value.looks_like_class or value.name.startswith("builtins.") else Unknown())
             elif isinstance(value, Nothing):

@@ -654,6 +654,8 @@ class Linker:
         name = getattr(function, "name", "")
         if not isinstance(function, DEFS) or name.startswith("__") or len(name) < 3:
             return None
+        if node.arg.endswith(("config", "cfg")):
+            return None
         method = outer.scope.is_class
         key = ("callers", id(node))
         if key in self.ev._active or len(self.ev._active) > 60:

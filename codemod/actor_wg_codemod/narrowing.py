@@ -137,14 +137,14 @@ def _classes(evaluator: Evaluator, node: ast.expr, place: Place) -> Values:
                 found |= item
         elif isinstance(value, Container):
             found |= value.items
-        else:
+        elif not (isinstance(value, External) and value.name == "builtins.type"):
             found.add(value)
     return frozenset(found)
 
 
 def _keep(evaluator: Evaluator, values: Values, classes: Values) -> Values:
     proven = evaluator.instances(classes)
-    if all(isinstance(v, Unknown) for v in proven):
+    if not classes or all(isinstance(v, Unknown) for v in proven):
         return values
     kept = frozenset(v for v in values if _fits(evaluator, v, classes))
     return kept or proven

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -12,13 +13,26 @@ from actor_wg_codemod import renames
 from actor_wg_codemod.renames import Vocabulary
 
 PYTHON = (".py", ".pyi")
-KEEP_BYTES = 256 << 20
+KEEP_BYTES = 64 << 20
 
 _HEADER = re.compile(rb"^([ \t]*)(?:async[ \t]+)?(class|def)[ \t]+(\w+)", re.MULTILINE)
 _ALIAS = re.compile(rb"(\w+)[ \t]*(?::[^=\n]+)?=(?!=)")
-_AS = re.compile(rb"\bas[ \t]+(\w+)")
-_CARRIES = re.compile(rb"^[ \t]*class\b|->|\breturn\b|\*\*|^[ \t]*(?:self\.)?\w+[ \t]*[:=]")
+_AS = re.compile(rb"^[ \t]+as[ \t]+(\w+)")
+_HOLDS = re.compile(rb"[ \t]+(?:self\.)?\w+[ \t]*(?::|=)[^=]")
+_GIVES = re.compile(rb"->|\breturn\b")
 _DULL = frozenset(b"main run fit setup init start step make build test get cls self".split())
+
+_ENGINE = renames.ENGINE.encode()
+_REPLICAS = renames.MANAGER_PARAMETERS[2].encode()
+
+
+@dataclass
+class _Scan:
+    """Python files by what their bytes hold: a seed word, an old name, the name of verl."""
+
+    seeded: set[str]
+    sited: set[str]
+    verl: set[str]
 
 
 class Project:
@@ -66,41 +80,50 @@ class Project:
             return b""
 
     @cached_property
-    def _scan(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Reads every Python file once: those with a seed word, and those with an old name in them."""
-        seeded, sited = set(), set()
-        seed, site = self._seed, self._site
-        first = self.vocabulary.group.encode()
+    def _scan(self) -> _Scan:
+        """Reads every Python file once and notes which words it holds."""
+        scan = _Scan(set(), set(), set())
+        seeds, site, withdrawn = self._seeds, self._site, self._withdrawn
+        first, verl = self.vocabulary.group.encode(), [r.rpartition(".")[2].encode() for r in self.roots]
         for path in self.python:
             data = self._peek(path)
-            if first not in data and not seed.search(data):
-                continue
+            if any(root in data for root in verl):
+                scan.verl.add(path)
             if self._kept < KEEP_BYTES:
                 self._bytes[path] = data
                 self._kept += len(data)
-            if seed.search(data):
-                seeded.add(path)
-            if site.search(data):
-                sited.add(path)
-        return frozenset(seeded), frozenset(sited)
+            if any(seed in data for seed in seeds):
+                scan.seeded.add(path)
+                if _ENGINE in data and _REPLICAS in data and withdrawn.search(data):
+                    scan.sited.add(path)
+            if first in data and site.search(data):
+                scan.sited.add(path)
+        return scan
 
     @cached_property
-    def _seed(self) -> re.Pattern[bytes]:
+    def roots(self) -> tuple[str, ...]:
+        """The import names of verl."""
+        return (renames.VERL, *self.named_roots)
+
+    @cached_property
+    def _seeds(self) -> tuple[bytes, ...]:
         words = [renames.ENGINE, renames.ENGINE_PACKAGE, "checkpoint_manager", self.vocabulary.size]
-        words += [root.rpartition(".")[2] + r"\." for root in self.named_roots]
-        words += [name.rpartition(".")[2] for name in self.manager_class_names]
-        return re.compile("|".join(words).encode())
+        words += [root.rpartition(".")[2] + "." for root in self.named_roots]
+        return tuple(word.encode() for word in words)
 
     @cached_property
     def _site(self) -> re.Pattern[bytes]:
         names = self.vocabulary
         group = names.group
         return re.compile(
-            rf"(?<!onfig\.)(?<!cfg\.)(?<![\w]){group}[ \t]*(?:[=,:)\"']|$)|"
-            rf"(?<!onfig)(?<!cfg)\.\s*{group}\b|[\"']{group}[\"'.]|\b{names.size}\b|\b{names.kwargs}\b|"
-            rf"\b{renames.WITHDRAWN_KEYWORD}[ \t]*=".encode(),
-            re.MULTILINE,
+            rf"(?<![\w.]){group}\s*(?:#[^\n]*\n\s*)?[=:](?!=)|(?<!onfig)(?<!cfg)\.\s*{group}\b|"
+            rf"[\"']{group}[\"'.]|\b{names.size}\b|"
+            rf"def __init__\s*\((?:[^()]|\([^()]*\))*?\b{group}\b".encode(),
         )
+
+    @cached_property
+    def _withdrawn(self) -> re.Pattern[bytes]:
+        return re.compile(rf"\b{renames.WITHDRAWN_KEYWORD}[ \t]*=".encode())
 
     @cached_property
     def manager_class_names(self) -> frozenset[str]:
@@ -108,6 +131,8 @@ class Project:
         from actor_wg_codemod import documents
 
         found: set[str] = set()
+        if not self._scan.sited:
+            return frozenset()
         word = renames.MANAGER_CLASS_SETTING.encode()
         for path in sorted(self.files):
             if path.endswith((".yaml", ".yml", ".sh", ".bash")):
@@ -118,49 +143,91 @@ class Project:
 
     @cached_property
     def connected(self) -> frozenset[str]:
-        """Python files that hold an old name and, through names, could have to do with verl's engine.
-
-        An over-approximation by text alone, so that only these files are parsed: a seed word in the
-        file, or the name of a class, alias or function that another file derives from verl's classes.
-        """
-        seeded, sited = self._scan
-        names: set[bytes] = set()
-        reached: set[str] = set(seeded)
-        pattern = self._classes
-        fresh = {n for p in seeded for n in _derived(self._peek(p), pattern, everything=True)}
-        while fresh - names:
-            fresh -= names
-            names |= fresh
-            pattern = _words(fresh)
-            more = [p for p in self._bytes if pattern.search(self._peek(p))]
-            reached.update(more)
-            fresh = {n for p in more for n in _derived(self._peek(p), pattern, everything=False)}
-        return frozenset((reached | self._unproven_calls) & sited)
+        """Python files that hold an old name and could have to do with verl's engine; only they are analysed."""
+        sited = self._scan.sited
+        if not sited or not (self._named_in_settings or self.mentions_verl):
+            return frozenset()
+        return frozenset((self.reached | self._unproven_calls) & sited)
 
     @cached_property
-    def _classes(self) -> re.Pattern[bytes]:
-        words = [renames.ENGINE]
-        words += [name.rpartition(".")[2] for name in self.manager_class_names]
-        words += renames.HOLDERS
-        return re.compile("|".join(words).encode())
+    def reached(self) -> frozenset[str]:
+        """Python files that have to do with verl's engine: a seed word, or a name derived from verl's classes.
+
+        An over-approximation by text alone: names of classes, aliases and functions that a reached
+        file derives from verl's classes reach every file that mentions them.
+        """
+        found = set(self._scan.seeded)
+        managers = {renames.MANAGER.encode(), *self._named_in_settings}
+        engines = {name.encode() for name in renames.ENGINES | {renames.REGISTRY}}
+        holders = {name.encode() for name in renames.HOLDERS}
+        known: set[bytes] = set()
+        while managers or engines or holders:
+            known |= managers | engines | holders
+            fresh: list[set[bytes]] = [set(), set(), set()]
+            for index, words in enumerate((managers, engines, holders)):
+                pattern = _words(words)
+                for path in self.python if words else ():
+                    data = self._peek(path)
+                    if any(word in data for word in words) and pattern.search(data):
+                        found.add(path)
+                        kin, others = _derived(data, pattern, everything=index == 0)
+                        fresh[index] |= kin
+                        if index != 1:
+                            fresh[2] |= others
+            managers, engines, holders = (names - known for names in fresh)
+        return frozenset(found)
+
+    @cached_property
+    def _named_in_settings(self) -> frozenset[bytes]:
+        """The last parts of class names that a `checkpoint_manager_class` setting may give, by text."""
+        found = {name.rpartition(".")[2].encode() for name in self.manager_class_names}
+        setting = renames.MANAGER_CLASS_SETTING
+        given = re.compile(rf"{setting}[\"']?\]?\s*[=:,]\s*([A-Z]\w*[a-z]\w*)(?![\w\[])".encode())
+        for path in self.containing(setting):
+            data = self._peek(path)
+            found.update(given.findall(data))
+            found.update(re.findall(rb"[\"'=](?:\w+[.:])+([A-Z]\w*[a-z]\w*)[\"']", data))
+        return frozenset(found - {b"None", b"True", b"False"})
+
+    def _holds_any(self, path: str, words: set[bytes]) -> bool:
+        data = self._peek(path)
+        return any(word in data for word in words)
 
     @cached_property
     def _unproven_calls(self) -> frozenset[str]:
-        """Files in which something unknown is called with the manager's keywords."""
-        _, sited = self._scan
+        """Files in which something unknown may be called with the manager's keywords."""
+        group, partner = self.vocabulary.group, renames.MANAGER_PARAMETERS[2]
+        both = [re.compile(rf"[\"']?\b{word}[\"']?\s*[=:](?!=)".encode()) for word in (partner, group)]
         found = set()
-        for path in sited:
+        for path in self._scan.sited:
             data = self._peek(path)
-            if b"replicas" in data:
+            if _REPLICAS in data and all(pattern.search(data) for pattern in both):
                 found.add(path)
         return frozenset(found)
 
     def mentions(self, word: str) -> tuple[str, ...]:
-        """Python files in which `word` stands as a whole identifier."""
+        """Reached Python files in which `word` stands as a whole identifier."""
         if word not in self._mentions:
-            pattern = _words({word.encode()})
-            self._mentions[word] = tuple(p for p in self.python if pattern.search(self._peek(p)))
+            data = word.encode()
+            pattern = _words({data})
+            self._mentions[word] = tuple(
+                p for p in sorted(self.reached) if data in self._peek(p) and pattern.search(self._peek(p))
+            )
         return self._mentions[word]
+
+    def defines(self, path: str, name: str) -> bool:
+        """Whether the text of a file binds a name at its top level (by the look of its lines)."""
+        data = self._peek(path)
+        word = re.escape(name.encode())
+        pattern = rb"(?m)^(?:(?:async[ \t]+)?(?:class|def)[ \t]+%s\b|%s[ \t]*[:=])|\bimport\b[^#\n]*\b%s\b|^[ \t]+%s,?[ \t]*(?:#.*)?$|\bas[ \t]+%s\b"
+        return name.encode() in data and re.search(pattern % ((word,) * 5), data) is not None
+
+    def opaque(self, path: str) -> bool:
+        """Whether a file can be left unparsed: nothing in it is derived from verl's classes."""
+        if path in self.reached:
+            return False
+        data = self._peek(path)
+        return b"import *" not in data and b"__getattr__" not in data
 
     def containing(self, text: str) -> tuple[str, ...]:
         """Python files whose bytes hold a text."""
@@ -192,7 +259,7 @@ class Project:
 
     def canonical(self, name: str) -> str | None:
         """`verl.x.y` for a dotted name below verl or a named root, else None."""
-        for root in (renames.VERL, *self.named_roots):
+        for root in self.roots:
             if name == root or name.startswith(root + "."):
                 return renames.VERL + name[len(root) :]
         return None
@@ -202,13 +269,13 @@ class Project:
         """Whether the project has to do with verl at all; without it nothing unproven is reported."""
         if self.verl_folders:
             return True
-        roots = "|".join(re.escape(r) for r in (renames.VERL, *self.named_roots))
+        roots = "|".join(re.escape(r) for r in self.roots)
         imported = re.compile(
-            rf"^[ \t]*(?:from|import)[ \t]+(?:[\w., \t]*,[ \t]*)?(?:{roots})(?!\w)|"
-            rf"import_module\(\s*[\"'](?:{roots})(?!\w)".encode(),
+            rf"^(?:\xef\xbb\xbf)?[ \t]*(?:from|import)[ \t]+(?:[\w., \t]*,[ \t]*)?(?:{roots})(?!\w)|"
+            rf"import_module\(\s*[\"'](?:{roots})(?!\w)".encode("latin-1"),
             re.MULTILINE,
         )
-        if any(imported.search(self._peek(p)) for p in self.python):
+        if any(imported.search(self._peek(p)) for p in sorted(self._scan.verl)):
             return True
         from actor_wg_codemod import documents
 
@@ -333,19 +400,21 @@ def _words(words: Iterable[bytes]) -> re.Pattern[bytes]:
     return re.compile(rb"\b(?:" + b"|".join(re.escape(w) for w in sorted(words)) + rb")\b")
 
 
-def _derived(data: bytes, pattern: re.Pattern[bytes], *, everything: bool) -> set[bytes]:
-    """Names that the text derives from what the pattern matches: subclasses, aliases, holders, factories.
+def _derived(
+    data: bytes, pattern: re.Pattern[bytes], *, everything: bool
+) -> tuple[set[bytes], set[bytes]]:
+    """Names that a text derives from what the pattern matches.
 
-    With `everything`, each class and module-level function whose body mentions it counts.
+    The first set are subclasses and aliases, the second classes that hold one and functions that
+    give one. With `everything`, each class and top-level function whose body mentions it counts.
     """
-    found: set[bytes] = set()
-    hits = [m.start() for m in pattern.finditer(data)]
-    if not hits:
-        return found
+    kin: set[bytes] = set()
+    others: set[bytes] = set()
+    hits = [(m.start(), m.end()) for m in pattern.finditer(data)]
     headers = [(m.start(), len(m[1]), m[2], m[3]) for m in _HEADER.finditer(data)]
     around: list[tuple[int, bytes, bytes]] = []
     position = 0
-    for hit in hits:
+    for hit, stop in hits:
         while position < len(headers) and headers[position][0] <= hit:
             _, indent, kind, name = headers[position]
             while around and around[-1][0] >= indent:
@@ -354,13 +423,23 @@ def _derived(data: bytes, pattern: re.Pattern[bytes], *, everything: bool) -> se
             position += 1
         start = data.rfind(b"\n", 0, hit) + 1
         end = data.find(b"\n", hit)
-        line = data[start : end if end >= 0 else len(data)]
-        alias = _ALIAS.match(line)
+        before, after = data[start:hit], data[stop : end if end >= 0 else len(data)]
+        alias = _ALIAS.match(before)
         if alias:
-            found.add(alias[1])
-        found.update(_AS.findall(line))
-        if everything or _CARRIES.search(line):
-            indent = len(line) - len(line.lstrip(b" \t"))
-            outer = [a for a in around if a[0] < indent or line.lstrip().startswith(a[1])]
-            found.update(name for depth, kind, name in outer if kind == b"class" or depth == 0)
-    return {n for n in found if len(n) > 3 and n not in _DULL and not n.startswith((b"__", b"test_"))}
+            kin.add(alias[1])
+        kin.update(_AS.findall(after))
+        indent = len(before) - len(before.lstrip(b" \t"))
+        if before.lstrip().startswith(b"class "):
+            kin.add(around[-1][2])
+        elif everything:
+            others.update(name for depth, kind, name in around if kind == b"class" or depth == 0)
+        else:
+            if _HOLDS.match(before):
+                others.update(name for depth, kind, name in around if kind == b"class" and depth < indent)
+            if _GIVES.search(before):
+                others.update(name for depth, kind, name in around if depth == 0)
+    return _telling(kin), _telling(others)
+
+
+def _telling(names: set[bytes]) -> set[bytes]:
+    return {n for n in names if len(n) > 3 and n not in _DULL and not n.startswith((b"__", b"test_"))}

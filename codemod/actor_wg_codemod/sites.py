@@ -60,7 +60,7 @@ class Sites:
         for chain in self.module.chains(r"\*\*", ast.Call):
             self._splats(chain)
         for chain in self.module.carriers(renames.WITHDRAWN_KEYWORD):
-            if isinstance(chain[-1][0], ast.keyword) and isinstance(chain[-2][0], ast.Call):
+            if isinstance(chain[-1][0], ast.keyword) and self._looks_constructed(chain[-2][0]):
                 self._withdrawn(chain)
         return sorted(self.found.values(), key=lambda f: (f.span, f.code))
 
@@ -195,6 +195,11 @@ class Sites:
             scope = scope.parent
         return False
 
+    def _looks_constructed(self, node: ast.AST) -> bool:
+        """Whether a call passes another of the manager's keywords, so that asking what it calls pays."""
+        wanted = {*self.names.manager_parameters[1:], self.names.new_group, None}
+        return isinstance(node, ast.Call) and any(k.arg in wanted for k in node.keywords)
+
     def _withdrawn(self, chain: Chain) -> None:
         """`backend=` in a call of the manager."""
         node, call = chain[-1][0], chain[-2][0]
@@ -241,11 +246,19 @@ class Sites:
             if keyword.arg is not None:
                 continue
             for word in (self.names.group, self.names.size):
+                if not self._may_hold(keyword.value, word, place):
+                    continue
                 takings = self.ev.forwarding.call_takings(call, place, word)
                 shape = not takings & TAKEN
                 if shape and not (word == self.names.group and takings == {Taking.UNKNOWN}):
                     continue
                 self._splat(chain, keyword, word, takings, place, shape=shape)
+
+    def _may_hold(self, node: ast.expr, word: str, place: Place) -> bool:
+        """A cheap look before the callee is asked: does the dictionary have the key at all?"""
+        if not self.module.lines_of(rf"\b{word}\b") and not isinstance(node, (ast.Name, ast.Call, ast.Attribute)):
+            return False
+        return bool(self.ev.flows.keys(node, place, word, self.names.table[word]).sites)
 
     def _splat(
         self, chain: Chain, keyword: ast.keyword, word: str, takings: frozenset[Taking], place: Place, *, shape: bool
@@ -296,7 +309,8 @@ class Sites:
     def _attribute(self, chain: Chain, word: str) -> None:
         node = chain[-1][0]
         assert isinstance(node, ast.Attribute)
-        self._by_receiver(node.value, chain, node, word)
+        if not _configuration(node.value):
+            self._by_receiver(node.value, chain, node, word)
 
     def _by_receiver(self, receiver: ast.expr, chain: Chain, node: ast.AST, word: str) -> None:
         """The verdict on `receiver.word`, whether it stands there as an attribute or as a string."""
@@ -773,6 +787,12 @@ def kwargs_use_of(evaluator: Evaluator, function: Function, node: ast.Constant, 
         if detail is node:
             return kind
     return ""
+
+
+def _configuration(receiver: ast.expr) -> bool:
+    """`config.word`, `self.cfg.word`: the configuration of something else."""
+    last = (path_of(receiver) or "").rpartition(".")[2]
+    return last.endswith(("config", "cfg"))
 
 
 def _hinted(receiver: ast.expr) -> bool:
