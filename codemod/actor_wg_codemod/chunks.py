@@ -37,7 +37,7 @@ def chunks(source: Source, tree: ast.Module, changes: Sequence[Replacement]) -> 
         ranges.append((first, last, inside))
     ends = (*source.starts[1:], len(source.text))
     for first, last, inside in ranges:
-        code = source.lines[first - 1]
+        code = source.lines[first - 1].lstrip("\f")
         indented = code[:1].isspace() and not code.lstrip().startswith("#")
         yield Chunk(source.starts[first - 1], ends[last - 1], indented, tuple(inside))
 

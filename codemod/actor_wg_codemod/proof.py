@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from actor_wg_codemod.source import Source, SourceError, parse
-from actor_wg_codemod.splicing import Replacement
+from actor_wg_codemod.splicing import Replacement, splice
 
 _PLACED_AT_START = (ast.Name, ast.arg, ast.keyword)
 _BINDS_NOTHING = (ast.keyword, ast.Attribute)
@@ -45,6 +45,8 @@ def prove(source: Source, tree: ast.Module, new_text: str, changes: Sequence[Rep
         raise ProofError(f"the result would not parse: {error}") from None
     comparison = _Comparison(source, changes)
     comparison.run(tree, new_tree)
+    if new_text != splice(source.text, changes):  # the comparison skips lines without changes
+        raise ProofError("the result would differ in more than the renamed names")
     if comparison.bindings:
         _prove_scopes(source.text, new_text, comparison.bindings)
 

@@ -40,7 +40,11 @@ def apply(source: Source, tree: ast.Module, edits: Iterable[Edit]) -> str:
     try:
         new_text = _apply_to_chunks(source, chunks(source, tree, changes))
     except libcst.ParserSyntaxError:  # a stretch of lines that is no program on its own
-        new_text = _apply_to_chunks(source, [Chunk(0, len(source.text), False, tuple(changes))])
+        whole = Chunk(0, len(source.text), False, tuple(changes))
+        try:
+            new_text = _apply_to_chunks(source, [whole])
+        except libcst.ParserSyntaxError as error:
+            raise EditError(f"libcst cannot parse it: {error.message}") from None
     _compare(new_text, source.text, changes)
     return new_text
 
@@ -139,14 +143,16 @@ def _apply_to_chunks(source: Source, stretches: Iterable[Chunk]) -> str:
 
 
 def _transformed(text: str, chunk: Chunk) -> str:
-    code = text[chunk.start : chunk.end]
-    shift = 0
-    if chunk.indented:
-        header = _HEADER + ("\r\n" if "\r\n" in code else "\n")
-        code, shift = header + code, len(header)
-    changes = [(c.start - chunk.start + shift, c.old, c.new) for c in chunk.changes]
+    stretch = text[chunk.start : chunk.end]
+    # libcst loses a form feed in front and some line ends at the end, so it never sees them.
+    code = stretch.lstrip("\f").rstrip("\r\n")
+    before, after = stretch.partition(code)[::2] if code else (stretch, "")
+    header = _HEADER + ("\r\n" if "\r\n" in code else "\n") if chunk.indented else ""
+    shift = len(header) - len(before) - chunk.start
+    changes = [(change.start + shift, change.old, change.new) for change in chunk.changes]
     try:
-        module = libcst.parse_module(code)
-        return module.visit(Renamer(code, changes)).code[shift:]
+        module = libcst.parse_module(header + code)
+        renamed = module.visit(Renamer(header + code, changes)).code
+        return before + renamed[len(header) :] + after
     except RecursionError:
         raise EditError("nested too deeply for libcst") from None
