@@ -18,7 +18,7 @@ from actor_wg_engine import topology
 from actor_wg_engine.bucket_engine import BucketEngine, Link
 from actor_wg_engine.contract import Capabilities, Kwargs
 from actor_wg_engine.errors import EngineError, TopologyError
-from actor_wg_engine.host import address
+from actor_wg_engine.host import address, device_id
 from actor_wg_engine.lines import Hello, Line, LineListener, dial
 from actor_wg_engine.ring import Mover, RingLink
 from actor_wg_engine.waiting import AbortFlag, Deadline
@@ -133,6 +133,7 @@ class RingEngine(BucketEngine):
             "host": self._listener.host,
             "port": self._listener.port,
             "token": self._listener.token,
+            "device": device_id(self.device.type),
             "station": self._station.describe(),
         }
 
@@ -162,9 +163,9 @@ class RingEngine(BucketEngine):
                     )
         common = topology.common_kwargs(entries)
         ring = topology.ring(len(entries))
-        common["previous"] = [None if rank is None else entries[rank] for rank, _ in ring]
-        common["following"] = [None if rank is None else entries[rank] for _, rank in ring]
-        outside = {**topology.outside(common), "previous": None, "following": None}
+        common["prev_worker"] = [None if rank is None else entries[rank] for rank, _ in ring]
+        common["next_worker"] = [None if rank is None else entries[rank] for _, rank in ring]
+        outside = {**topology.outside(common), "prev_worker": None, "next_worker": None}
         return topology.spread(actor_wg_world_size, common, outside)
 
     def connect(
@@ -175,27 +176,31 @@ class RingEngine(BucketEngine):
         rank: int,
         world_size: int,
         stream: Stream,
-        previous: dict[str, Any] | None,
-        following: dict[str, Any] | None,
+        prev_worker: dict[str, Any] | None,
+        next_worker: dict[str, Any] | None,
     ) -> Link:
         """Open the lines to both neighbors, then connect the stations."""
         station, listener = self._station, self._listener
         if station is None or listener is None:
             raise EngineError("init_process_group before prepare")
-        if (previous is None) != (rank == 0) or (following is None) != (rank == world_size - 1):
+        if (prev_worker is None) != (rank == 0) or (next_worker is None) != (
+            rank == world_size - 1
+        ):
             raise TopologyError(f"group rank {rank} of {world_size} does not fit its neighbors")
         group = f"{stream.session.hex()}:{stream.generation}"
         lines: list[Line] = []
         before = after = None
         try:
             # The next rank's listener is open since prepare, so this order cannot deadlock.
-            if following is not None:
-                hello = Hello(following["token"], group, rank)
-                lines.append(dial(following["host"], following["port"], hello, rank + 1, deadline))
-                after = Neighbor(following["station"], lines[-1])
-            if previous is not None:
+            if next_worker is not None:
+                hello = Hello(next_worker["token"], group, rank)
+                lines.append(
+                    dial(next_worker["host"], next_worker["port"], hello, rank + 1, deadline)
+                )
+                after = Neighbor(next_worker["station"], lines[-1])
+            if prev_worker is not None:
                 lines.append(listener.accept(group, rank - 1, flag, deadline))
-                before = Neighbor(previous["station"], lines[-1])
+                before = Neighbor(prev_worker["station"], lines[-1])
             mover = station.connect(stream, before, after)
         except BaseException:
             for line in lines:

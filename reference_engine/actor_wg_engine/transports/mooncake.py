@@ -13,6 +13,7 @@ strangers out of the protocol.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
@@ -45,20 +46,39 @@ _COUNT_BITS = 40
 _GENERATIONS = 1 << 22
 
 
-def load_engine() -> Any:
+def load_class() -> Any:
     """Import Mooncake's Transfer Engine.
 
     Raises:
         ImportError: it, or a library that it needs, is not installed; the message says which.
     """
     if importlib.util.find_spec("mooncake") is None:
-        raise ImportError(
-            f"backend 'mooncake' needs Mooncake, which is not installed here: {INSTALL}"
-        )
+        raise ImportError(f"backend 'mooncake' needs Mooncake, which is missing here: {INSTALL}")
+    # Read when the library is loaded; by default it tells of every start and every transfer.
+    os.environ.setdefault("MC_LOG_LEVEL", "ERROR")
     try:
         return importlib.import_module("mooncake.engine").TransferEngine
     except ImportError as error:
         raise ImportError(f"backend 'mooncake' cannot load Mooncake: {error}. {INSTALL}") from error
+
+
+@functools.cache
+def transfer_engine(protocol: str, device_name: str, host: str) -> Any:
+    """Return this process's Transfer Engine, started; ending one takes a second, so it is kept.
+
+    Raises:
+        EngineError: it does not start.
+    """
+    if protocol == "tcp":
+        os.environ.setdefault("MC_FORCE_TCP", "1")  # else it looks for RDMA devices first
+    engine = load_class()()
+    code = engine.initialize(host, "P2PHANDSHAKE", protocol, device_name)
+    if code != 0:
+        raise EngineError(
+            f"Mooncake does not start on {host} with protocol {protocol!r} (code {code}); without RDMA "
+            "devices set engine_kwargs protocol='tcp'"
+        )
+    return engine
 
 
 @CheckpointEngineRegistry.register("mooncake")
@@ -90,31 +110,21 @@ class MooncakeCheckpointEngine(RingEngine):
         super().__init__(bucket_size, is_master, **kwargs)
         self._protocol = protocol or ("rdma" if self.device.type == "cuda" else "tcp")
         self._device_name = device_name
-        self._engine_class = load_engine()
+        load_class()
 
     def open_station(self, slots: int, slot_bytes: int) -> MooncakeStation:
         """Start the Transfer Engine and register the slots with it."""
-        if self._protocol == "tcp":
-            # Without this it looks for RDMA devices first; with it, it logs each transfer.
-            os.environ.setdefault("MC_FORCE_TCP", "1")
-        os.environ.setdefault("MC_LOG_LEVEL", "ERROR")
-        engine = self._engine_class()
         host = address()
-        code = engine.initialize(host, "P2PHANDSHAKE", self._protocol, self._device_name)
-        if code != 0:
-            raise EngineError(
-                f"Mooncake does not start on {host} with protocol {self._protocol!r} "
-                f"(code {code}); without RDMA devices set engine_kwargs protocol='tcp'"
-            )
+        engine = transfer_engine(self._protocol, self._device_name, host)
         return MooncakeStation(engine, host, slots, slot_bytes, self.device)
 
 
 class MooncakeStation:
-    """One Transfer Engine with its slots and words.
+    """Slots and words, registered with the process's Transfer Engine.
 
     Args:
-        engine: an initialized Transfer Engine.
-        host: the address with which it was initialized.
+        engine: the Transfer Engine.
+        host: the address with which it was started.
         count: number of slots.
         slot_bytes: size of each.
         device: where the slots are; the words are in host memory.
@@ -169,12 +179,11 @@ class MooncakeStation:
         return bool(self.writes) or self.word_write is not None
 
     def close(self) -> None:
-        """Unregister the memory and let go of the engine."""
+        """Unregister the memory."""
         for memory in (self._memory, self.words):
             code = self.engine.unregister_memory(memory.data_ptr())
             if code != 0:
                 raise EngineError(f"Mooncake cannot unregister {memory.nbytes} bytes (code {code})")
-        del self.engine
 
 
 class MooncakeMover:

@@ -31,6 +31,7 @@ INSTALL = "pip install --no-deps nixl-cu12"
 _NOTE = struct.Struct("<4s16sQQB")  # magic, session, generation, number, kind
 _MAGIC = b"AWGN"
 _BUCKET, _CREDIT = 1, 2
+_KEPT = 64
 
 
 def load_api() -> Any:
@@ -95,7 +96,10 @@ class NixlStation:
         self.writes: dict[int, Any] = {}
         self._known: dict[str, bytes] = {}
         try:
-            self.agent = api.nixl_agent(self.name, api.nixl_agent_config(backends=["UCX"]))
+            # NIXL's progress thread spins: with more agents than cores it is several times slower
+            # than our own questions, which drive the progress as well.
+            config = api.nixl_agent_config(enable_prog_thread=False, backends=["UCX"])
+            self.agent = api.nixl_agent(self.name, config)
             self._registered = self.agent.register_memory(
                 [(memory.data_ptr(), memory.numel(), self.device_id, "")], self.kind
             )
@@ -115,7 +119,10 @@ class NixlStation:
     def connect(
         self, stream: Stream, previous: Neighbor | None, following: Neighbor | None
     ) -> NixlMover:
-        """Make the neighbors' agents known, and forget agents that are no neighbors any more.
+        """Make the neighbors' agents known.
+
+        Agents that are no neighbors any more stay known, up to a limit: when one comes back after it
+        was forgotten, UCX opens another connection without closing the old one.
 
         Raises:
             EngineError: NIXL does not accept a neighbor's metadata.
@@ -123,12 +130,12 @@ class NixlStation:
         neighbors = [n.station for n in (previous, following) if n is not None]
         wanted = {station["name"]: station["agent"] for station in neighbors}
         try:
-            for name in [name for name in self._known if name not in wanted]:
-                self.agent.remove_remote_agent(name)
-                del self._known[name]
             for name in [name for name in wanted if name not in self._known]:
                 self.agent.add_remote_agent(wanted[name])
                 self._known[name] = wanted[name]
+            for name in [name for name in self._known if name not in wanted][:-_KEPT]:
+                self.agent.remove_remote_agent(name)
+                del self._known[name]
         except self.errors as error:
             raise EngineError(f"NIXL cannot use a neighbor's metadata: {error!r}") from error
         return NixlMover(self, stream, previous, following)
