@@ -330,9 +330,10 @@ class Module:
         for depth in range(len(chain) - 2, -1, -1):
             node, (child, by) = chain[depth][0], chain[depth + 1]
             if isinstance(node, (ast.Tuple, ast.List)):
-                unpack.insert(0, node.elts.index(child))  # type: ignore[arg-type]
+                starred = isinstance(child, ast.Starred)
+                unpack.insert(0, -1 if starred else node.elts.index(child))  # type: ignore[arg-type]
             elif isinstance(node, ast.Starred):
-                unpack.insert(0, -1)
+                continue
             elif isinstance(node, ast.Assign):
                 return self._store("value", chain, name, node.value, unpack, depth, _end(node))
             elif isinstance(node, ast.AnnAssign):
@@ -373,10 +374,13 @@ class Module:
 
     def _walrus(self, chain: Chain, name: str, node: ast.NamedExpr, depth: int) -> Binding:
         place = self.place(chain[: depth + 1])
-        scope = place.scope
+        scope, order, frames = place.scope, _end(node), place.frames
         while isinstance(scope.node, COMPREHENSIONS) and scope.parent is not None:
+            # the element stands before the conditions in the text, but runs after them
+            order = (scope.node.lineno, scope.node.col_offset)
+            frames = self.place(scope.chain).frames
             scope = scope.parent
-        placed = Place(scope, _end(node), place.frames if scope is place.scope else (), chain)
+        placed = Place(scope, order, frames, chain)
         return Binding("value", name, chain[-1][0], placed, node.value, (), node)
 
     @cached_property

@@ -34,6 +34,7 @@ from actor_wg_codemod.values import (
 
 if TYPE_CHECKING:
     from actor_wg_codemod.evaluate import Evaluator
+    from actor_wg_codemod.linking import ClassInfo
 
 SAME_ELEMENTS = frozenset({"list", "tuple", "set", "frozenset", "iter", "reversed", "sorted"})
 ONE_ELEMENT = frozenset({"next", "min", "max"})
@@ -112,7 +113,7 @@ class Calls:
         name = callee.name
         args = call.args
         first = args[0] if args else None
-        if name == "functools.partial" and first is not None:
+        if name in ("functools.partial", "functools.partialmethod") and first is not None:
             return frozenset(Partial(t, len(args) - 1) for t in self.ev.evaluate(first, place))
         if name == "ray.remote":
             if first is None:
@@ -296,8 +297,16 @@ class Calls:
             values = frozenset(v for o in owners for v in self.ev.member(o, word)) if word else UNKNOWN
         else:
             return None
-        mocks = frozenset(Mock(v.info) for v in values if isinstance(v, ClassValue) and v.proven)
+        mocks = frozenset(
+            Mock(v.info)
+            for v in values
+            if isinstance(v, ClassValue) and v.proven and self._is_manager(v.info)
+        )
         return mocks or OTHER
+
+    def _is_manager(self, info: ClassInfo) -> bool:
+        roles = self.ev.link.roles(info)
+        return roles.manager and roles.proven
 
     def _specced(self, last: str, call: ast.Call, place: Place) -> Values:
         spec = [k.value for k in call.keywords if k.arg in ("spec", "spec_set", "instance")][:1]
@@ -383,7 +392,11 @@ class Calls:
         if not outer.scope.is_class or self.ev.first_parameter(function) != node.arg:
             return None
         owner = self.ev.link.owner_of(outer.scope)
-        if owner is None or not isinstance(function, DEFS):
+        if owner is None:
+            return None
+        if isinstance(function, ast.Lambda):
+            return frozenset({Instance(owner)}) if self._is_method(function, outer) else None
+        if not isinstance(function, DEFS):
             return None
         decorators = {(path_of(d) or "").rpartition(".")[2] for d in function.decorator_list}
         if "staticmethod" in decorators:
@@ -391,6 +404,15 @@ class Calls:
         if "classmethod" in decorators or function.name in ("__new__", "__init_subclass__", "__class_getitem__"):
             return frozenset({ClassValue(owner)})
         return frozenset({Instance(owner)})
+
+    @staticmethod
+    def _is_method(function: ast.Lambda, outer: Place) -> bool:
+        """Whether a lambda in a class body is what a name there stands for, bare or as a property."""
+        steps = [n for n, _ in outer.chain if n is not function]
+        holder = steps[-1]
+        if isinstance(holder, ast.Call) and path_of(holder.func) in ("property", "cached_property", "functools.cached_property"):
+            holder = steps[-2]
+        return isinstance(holder, (ast.Assign, ast.AnnAssign))
 
     def _given(self, node: ast.arg, function: ast.AST, outer: Place, module: Module) -> Values | None:
         """What else is known: attached to a class, a pytest fixture, a mock from a patch decorator."""

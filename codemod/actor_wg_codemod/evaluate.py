@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from actor_wg_codemod import renames
 from actor_wg_codemod.bindings import (
@@ -416,9 +416,37 @@ class Evaluator:
                 found.add(Container(self._union(value.items)))
             elif isinstance(value, Container):
                 found |= value.items if index != -1 else {value}
+            elif isinstance(value, Instance):
+                found |= self.link.field(value.info, index)
             elif isinstance(value, Other):
                 found.add(value)
         return frozenset(found) or UNKNOWN
+
+    def definitions(self, node: ast.expr, place: Place) -> Iterator[tuple[ast.expr, Place]]:
+        """The expressions that a name (or an attribute of a module) was assigned, also in other files."""
+        module = place.scope.module
+        if isinstance(node, ast.Name):
+            home = module.resolve(place.scope, node.id)
+            for binding in module.bindings(home, node.id) if home is not None else ():
+                yield from self._defined(module, binding, 0)
+        elif isinstance(node, ast.Attribute):
+            for value in self.evaluate(node.value, place):
+                if isinstance(value, ModuleValue) and value.path:
+                    yield from self._exported(value.path, node.attr, 0)
+
+    def _defined(self, module: Module, binding: Binding, depth: int) -> Iterator[tuple[ast.expr, Place]]:
+        if binding.kind in ("value", "annotated") and binding.value is not None and not binding.unpack:
+            yield binding.value, binding.place
+        elif binding.kind == "import" and isinstance(binding.statement, ast.ImportFrom):
+            alias, path = binding.node, self._import_path(module, binding.statement)
+            if path and isinstance(alias, ast.alias):
+                yield from self._exported(path, alias.name, depth + 1)
+
+    def _exported(self, path: str, name: str, depth: int) -> Iterator[tuple[ast.expr, Place]]:
+        other = self.module(path) if not path.endswith("/") and depth < 8 else None
+        if other is not None:
+            for binding in at_end(other.bindings(other.scope, name), END):
+                yield from self._defined(other, binding, depth)
 
     # Expressions
 
@@ -670,24 +698,21 @@ class Evaluator:
         home = place.scope.module.resolve(place.scope, node.id)
         if home is None:
             return None
-        for binding in place.scope.module.bindings(home, node.id):
-            value = binding.value
-            if binding.kind not in ("value", "annotated") or value is None:
-                continue
+        for value, where in self.definitions(node, place):
             key = ("alias", id(value))
             if key in self._active:
                 continue
             self._active.add(key)
             try:
                 if isinstance(value, ast.Subscript) or isinstance(value, ast.BinOp):
-                    return self.annotation(value, binding.place)
+                    return self.annotation(value, where)
                 if isinstance(value, ast.Call):
                     called = (path_of(value.func) or "").rpartition(".")[2]
                     if called == "TypeVar":
                         bounds = [k.value for k in value.keywords if k.arg == "bound"] or value.args[1:]
-                        return self._union(self.annotation(b, binding.place) for b in bounds) or UNKNOWN
+                        return self._union(self.annotation(b, where) for b in bounds) or UNKNOWN
                     if called == "NewType" and len(value.args) == 2:
-                        return self.annotation(value.args[1], binding.place)
+                        return self.annotation(value.args[1], where)
             finally:
                 self._active.discard(key)
         return None

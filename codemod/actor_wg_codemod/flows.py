@@ -6,7 +6,8 @@ import ast
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from actor_wg_codemod.bindings import DEFS, FUNCTIONS, Chain, Module, Place, path_of
+from actor_wg_codemod.bindings import DEFS, FUNCTIONS, Binding, Chain, Module, Place, path_of
+from actor_wg_codemod.reaching import reaching
 from actor_wg_codemod.values import External, Function
 
 if TYPE_CHECKING:
@@ -145,11 +146,16 @@ class Flows:
             return
         seen.add((id(region), path))
         received = False
+        wanted: set[int] | None = None
+        bindings = []
         if isinstance(node, ast.Name):
             home = module.resolve(place.scope, node.id)
             if home is None:
                 return
             bindings = module.bindings(home, node.id)
+            local = home is place.scope and all(b.place.scope is home for b in bindings)
+            if local and len(bindings) > 1:
+                wanted = {id(b) for b in reaching(bindings, place)}
             kwarg = home.node.args.kwarg if isinstance(home.node, FUNCTIONS) else None
             received = kwarg is not None and kwarg.arg == node.id
             if any(b.kind == "import" for b in bindings):
@@ -164,9 +170,20 @@ class Flows:
                 continue
             if isinstance(node, ast.Name) and module.resolve(module.place(chain).scope, path) is not home:
                 continue
+            if wanted is not None and not self._same_value(chain, module, bindings, wanted):
+                continue
             if received and kwargs_kind(chain, key) == "key":
                 continue  # what the callers pass, not what is written here
             self._use(chain, module, key, new, flow, seen, is_sink=use is node)
+
+    @staticmethod
+    def _same_value(chain: Chain, module: Module, bindings: list[Binding], wanted: set[int]) -> bool:
+        """Whether a use of a rebound name can be about the dictionary that is asked for."""
+        node = chain[-1][0]
+        made = next((b for b in bindings if b.node is node), None)
+        if made is not None and made.kind != "augment":
+            return id(made) in wanted
+        return any(id(b) in wanted for b in reaching(bindings, module.place(chain)))
 
     def _imported(
         self, node: ast.Name, place: Place, key: str, new: str, flow: Flow, seen: set[object]

@@ -179,11 +179,32 @@ class Forwarding:
             if current.node is None:
                 return _weaken(Taking.OURS, proven) if current.verl == renames.MANAGER else Taking.OTHER
             init = self.ev.link.own_method(current, "__init__")
+            if init is not None and current is not info and self._hands_up(current, init):
+                continue
             if init is not None:
                 return _weaken(self._own_constructor(current, init), proven)
         if roles.manager:
             return Taking.UNPROVEN
         return Taking.OTHER
+
+    def _hands_up(self, info: ClassInfo, init: Function) -> bool:
+        """A mixin's constructor that passes its keywords to `super()`, whoever that is in the end."""
+        if self.ev.link.roles(info).manager or init.node.args.kwarg is None:
+            return False
+        uses = self.kwargs_uses(init)
+        calls = [kwargs_use(chain, self.ev.names.group) for chain, _ in uses]
+        return bool(calls) and all(
+            kind == "harmless"
+            or (
+                kind == "splat"
+                and isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "__init__"
+                and isinstance(node.func.value, ast.Call)
+                and path_of(node.func.value.func) == "super"
+            )
+            for kind, node in calls
+        )
 
     def _own_constructor(self, info: ClassInfo, init: Function) -> Taking:
         names = self.ev.names
@@ -274,12 +295,29 @@ class Forwarding:
             if keyword.arg in wanted:
                 return keyword.value
             if keyword.arg is None:
-                found = _literal_value(keyword.value, wanted)
+                found = self._splatted_value(keyword.value, wanted, place)
                 if found is not None:
                     return found
         index += 1 if target.takes_self else 0
         if index < len(call.args) and not any(isinstance(a, ast.Starred) for a in call.args[: index + 1]):
             return call.args[index]
+        return None
+
+    def _splatted_value(self, node: ast.expr, wanted: set[str], place: Place) -> ast.expr | None:
+        """What a splatted dictionary holds under one of the wanted keys."""
+        for word in sorted(wanted):
+            for site, _, module in self.ev.flows.keys(node, place, word, "").sites:
+                if isinstance(site, ast.keyword):
+                    return site.value
+                holder = module.chain_to(site)[-2:]
+                parent = holder[0][0]
+                if isinstance(parent, ast.Dict):
+                    return parent.values[parent.keys.index(site)]  # type: ignore[arg-type]
+                if isinstance(parent, ast.Subscript):
+                    statement = module.chain_to(site)[-3][0]
+                    return getattr(statement, "value", None)
+                if isinstance(parent, ast.Call) and len(parent.args) > 1:
+                    return parent.args[1]
         return None
 
     def _source(self, node: ast.expr, init: Function, place: Place) -> str | None:
@@ -414,17 +452,3 @@ def _is_stub(function: Function) -> bool:
     return all(
         isinstance(s, ast.Pass) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)) for s in node.body
     )
-
-
-def _literal_value(node: ast.expr, wanted: set[str]) -> ast.expr | None:
-    if isinstance(node, ast.Dict):
-        for key, value in zip(node.keys, node.values):
-            if isinstance(key, ast.Constant) and key.value in wanted:
-                return value
-    if isinstance(node, ast.Call) and path_of(node.func) == "dict":
-        for keyword in node.keywords:
-            if keyword.arg in wanted:
-                return keyword.value
-    return None
-
-

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod import renames
-from actor_wg_codemod.bindings import DEFS, END, Chain, Module, leaves, path_of
-from actor_wg_codemod.reaching import at_end
+from actor_wg_codemod.bindings import DEFS, Chain, Module, leaves, path_of
 from actor_wg_codemod.values import External, Function, ModuleValue
 
 if TYPE_CHECKING:
@@ -27,15 +26,20 @@ class Guards:
     def __init__(self, evaluator: Evaluator) -> None:
         self.ev = evaluator
 
-    def serves_both(self, chain: Chain, module: Module, new: str, *, attribute: bool) -> bool:
+    def serves_both(self, chain: Chain, module: Module, new: str, receiver: ast.expr | None = None) -> bool:
         """Whether the site at the end of a chain is the old half of code that has a new half."""
+        attribute = receiver is not None
         for index in range(len(chain) - 1, 0, -1):
             node, (child, name) = chain[index - 1][0], chain[index]
             if isinstance(node, (ast.If, ast.IfExp)) and name in ("body", "orelse"):
                 other = node.orelse if name == "body" else node.body
-                if self._is_test(node.test, chain[: index - 1 + 1], module, attribute, new):
+                if self._is_test(node.test, chain[:index], module, receiver):
                     if _says(other, new) or (isinstance(node, ast.If) and self._rest(chain, index, name, new)):
                         return True
+            elif isinstance(node, (ast.If, ast.IfExp)) and name == "test" and receiver is not None:
+                halves = _says(node.body, new) or _says(node.orelse, new) or self._rest(chain, index, "body", new)
+                if halves and self._is_test(node.test, chain[:index], module, receiver):
+                    return True
             elif isinstance(node, ast.Try) and self._tried(node, name, child, new, attribute):
                 return True
             elif isinstance(node, ast.BoolOp) and attribute and isinstance(node.op, ast.Or):
@@ -52,7 +56,7 @@ class Guards:
             body = getattr(node, name, None)
             if isinstance(child, ast.stmt) and isinstance(body, list):
                 for test, branch in _exits_before(body, child):
-                    if _says(branch, new) and self._is_test(test, chain[:index], module, attribute, new):
+                    if _says(branch, new) and self._is_test(test, chain[:index], module, receiver):
                         return True
         return False
 
@@ -87,21 +91,21 @@ class Guards:
 
     # Tests
 
-    def _is_test(self, test: ast.expr, chain: Chain, module: Module, attribute: bool, new: str) -> bool:
-        return self._tests(test, chain, module, attribute, set())
+    def _is_test(self, test: ast.expr, chain: Chain, module: Module, receiver: ast.expr | None) -> bool:
+        return self._tests(test, chain, module, receiver, set())
 
     def _tests(
-        self, test: ast.expr, chain: Chain, module: Module, attribute: bool, seen: set[int]
+        self, test: ast.expr, chain: Chain, module: Module, receiver: ast.expr | None, seen: set[int]
     ) -> bool:
         if id(test) in seen:
             return False
         seen.add(id(test))
         if isinstance(test, ast.UnaryOp):
-            return self._tests(test.operand, chain, module, attribute, seen)
+            return self._tests(test.operand, chain, module, receiver, seen)
         if isinstance(test, ast.BoolOp):
-            return any(self._tests(v, chain, module, attribute, seen) for v in test.values)
+            return any(self._tests(v, chain, module, receiver, seen) for v in test.values)
         if isinstance(test, ast.NamedExpr):
-            return self._tests(test.value, chain, module, attribute, seen)
+            return self._tests(test.value, chain, module, receiver, seen)
         if isinstance(test, ast.Compare):
             return self._is_version_or_signature(test, chain, module)
         if isinstance(test, ast.Call):
@@ -109,20 +113,21 @@ class Guards:
             if called == "hasattr":
                 second = test.args[1] if len(test.args) == 2 else None
                 names = {self.ev.names.group, self.ev.names.new_group}
-                return attribute and isinstance(second, ast.Constant) and second.value in names
+                asks = isinstance(second, ast.Constant) and second.value in names
+                return asks and receiver is not None and path_of(test.args[0]) == path_of(receiver)
             if called == "bool" and test.args:
-                return self._tests(test.args[0], chain, module, attribute, seen)
-            return self._by_definition(test.func, chain, module, attribute, seen)
+                return self._tests(test.args[0], chain, module, receiver, seen)
+            return self._by_definition(test.func, chain, module, receiver, seen)
         if isinstance(test, (ast.Name, ast.Attribute)):
-            return self._by_definition(test, chain, module, attribute, seen)
+            return self._by_definition(test, chain, module, receiver, seen)
         return False
 
     def _by_definition(
-        self, node: ast.expr, chain: Chain, module: Module, attribute: bool, seen: set[int]
+        self, node: ast.expr, chain: Chain, module: Module, receiver: ast.expr | None, seen: set[int]
     ) -> bool:
         """A name, constant of another file, or function that holds the result of a test."""
         for value, where, owner in self._definitions(node, chain, module):
-            if self._tests(value, where, owner, attribute, seen):
+            if self._tests(value, where, owner, receiver, seen):
                 return True
         return False
 
@@ -130,37 +135,12 @@ class Guards:
         self, node: ast.expr, chain: Chain, module: Module
     ) -> Iterator[tuple[ast.expr, Chain, Module]]:
         place = module.place(chain)
-        if isinstance(node, ast.Name):
-            home = module.resolve(place.scope, node.id)
-            for binding in module.bindings(home, node.id) if home is not None else ():
-                if binding.value is not None and not binding.unpack:
-                    yield binding.value, binding.place.chain, module
-                elif binding.kind == "import" and isinstance(binding.statement, ast.ImportFrom):
-                    alias = binding.node
-                    path = self.ev._import_path(module, binding.statement)
-                    if path and isinstance(alias, ast.alias):
-                        yield from self._exported(path, alias.name)
-        if isinstance(node, ast.Attribute):
-            for value in self.ev.evaluate(node.value, place):
-                if isinstance(value, ModuleValue) and value.path:
-                    yield from self._exported(value.path, node.attr)
-        for value in self.ev.evaluate(node, place):
-            if isinstance(value, Function) and isinstance(value.node, DEFS):
-                for returned, inner in self.ev.returns(value.module, value.node):
-                    yield returned, inner.chain, value.module
-
-    def _exported(self, path: str, name: str) -> Iterator[tuple[ast.expr, Chain, Module]]:
-        other = self.ev.module(path) if not path.endswith("/") else None
-        if other is None:
-            return
-        for binding in at_end(other.bindings(other.scope, name), END):
-            if binding.value is not None:
-                yield binding.value, binding.place.chain, other
-            elif binding.kind == "import" and isinstance(binding.statement, ast.ImportFrom):
-                alias = binding.node
-                inner = self.ev._import_path(other, binding.statement)
-                if inner and inner != path and isinstance(alias, ast.alias):
-                    yield from self._exported(inner, alias.name)
+        for value, where in self.ev.definitions(node, place):
+            yield value, where.chain, where.scope.module
+        for known in self.ev.evaluate(node, place):
+            if isinstance(known, Function) and isinstance(known.node, DEFS):
+                for returned, inner in self.ev.returns(known.module, known.node):
+                    yield returned, inner.chain, known.module
 
     def _is_version_or_signature(self, test: ast.Compare, chain: Chain, module: Module) -> bool:
         for side in (test.left, *test.comparators):

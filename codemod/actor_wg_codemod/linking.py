@@ -74,7 +74,7 @@ class Linker:
         self.ev = evaluator
         self._verl: dict[str, ClassInfo] = {}
         self._classes: dict[int, ClassInfo] = {}
-        self._descendant: dict[int, bool] = {}
+        self._descendant: dict[tuple[int, str], bool] = {}
         self._attached: dict[int, Values | None] = {}
         self._named: frozenset[int] | None = None
 
@@ -270,35 +270,52 @@ class Linker:
             isinstance(v, Library) and v.name == "registry.register" for v in self.ev.evaluate(call.func, place)
         )
 
-    def engine_elsewhere(self, info: ClassInfo) -> bool:
+    def _elsewhere(self, info: ClassInfo, role: str) -> bool:
         """Whether other code makes the class an engine: registers it by a call, or inherits from it into one."""
         if info.node is None:
             return False
-        key = id(info.node)
+        key = (id(info.node), role)
         if key not in self._descendant:
             self._descendant[key] = False
-            self._descendant[key] = self._made_engine(info)
+            self._descendant[key] = self._made(info, role)
         return self._descendant[key]
 
-    def _made_engine(self, info: ClassInfo) -> bool:
+    def _made(self, info: ClassInfo, role: str) -> bool:
         for path in self.ev.project.mentions(info.name):
             module = self.ev.module(path)
             if module is None:
                 continue
             for chain in module.carriers(info.name):
-                if self._registers(chain, info, module):
+                if role == "engine" and self._registers(chain, info, module):
                     return True
                 child = self._subclass(chain, info, module)
-                if child is not None and (self.is_engine(child)):
+                if child is not None and (self.is_engine(child) if role == "engine" else self.is_kimi(child)):
                     return True
         return False
 
     def is_engine(self, info: ClassInfo) -> bool:
         """Proven to be an engine, forwards or through what other code does with it."""
         roles = self.roles(info)
-        if roles.engine and roles.proven:
-            return True
-        return any(self.engine_elsewhere(c) for c in [info] if c.node is not None)
+        return (roles.engine and roles.proven) or self._elsewhere(info, "engine")
+
+    def is_kimi(self, info: ClassInfo) -> bool:
+        """A Kimi engine or a mixin of one."""
+        return self.roles(info).kimi or self._elsewhere(info, "kimi")
+
+    def leaf_classes(self, info: ClassInfo) -> list[ClassInfo]:
+        """The project's classes below a class that nothing else inherits from."""
+        found: list[ClassInfo] = []
+        queue, seen = self.subclasses(info), {id(info)}
+        while queue:
+            current = queue.pop()
+            if id(current) in seen:
+                continue
+            seen.add(id(current))
+            below = self.subclasses(current)
+            queue += below
+            if not below or self.roles(current).manager:
+                found.append(current)
+        return found
 
     def _registers(self, chain: Chain, info: ClassInfo, module: Module) -> bool:
         if len(chain) < 3:
@@ -490,6 +507,18 @@ class Linker:
                     assert isinstance(first, DEFS)
                     return self.ev.function_result(Function(function.module, first, binding.place, info, bound=True))
         return frozenset({function})
+
+    def field(self, info: ClassInfo, index: int) -> Values:
+        """What the field at a position of a NamedTuple of the project can be."""
+        named = any(isinstance(v, External) and v.name == "typing.NamedTuple" for b in self.bases(info) for v in b)
+        if not named or info.node is None or index < 0:
+            return frozenset()
+        fields = [s for s in info.node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
+        if index >= len(fields):
+            return frozenset()
+        target = fields[index].target
+        assert isinstance(target, ast.Name)
+        return self._own_attribute(info, target.id, Instance(info))
 
     def self_assignments(self, info: ClassInfo, name: str) -> list[Binding]:
         """The places in a class's methods that assign `self.name`."""

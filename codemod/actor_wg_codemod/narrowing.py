@@ -58,14 +58,14 @@ def conditions(place: Place) -> list[Condition]:
         if isinstance(node, DEFS) and name == "body":
             found = []
         if isinstance(node, (ast.If, ast.While, ast.IfExp)) and name in ("body", "orelse"):
-            found.append((node.test, name == "body", _at(node)))
+            found.append((node.test, name == "body", _end(node.test)))
         elif isinstance(node, ast.BoolOp):
             for value in node.values:
                 if value is child:
                     break
-                found.append((value, isinstance(node.op, ast.And), _at(value)))
+                found.append((value, isinstance(node.op, ast.And), _end(value)))
         elif isinstance(node, COMPREHENSIONS) and name in ("elt", "key", "value"):
-            found += [(t, True, _at(t)) for g in node.generators for t in g.ifs]
+            found += [(t, True, _end(t)) for g in node.generators for t in g.ifs]
         elif isinstance(node, ast.match_case) and name == "body":
             found.append((node, True, _at(node.pattern)))
         body = getattr(node, name, None)
@@ -79,12 +79,12 @@ def _passed(body: list[ast.stmt], until: ast.stmt) -> Iterator[Condition]:
         if statement is until:
             return
         if isinstance(statement, ast.Assert):
-            yield statement.test, True, _at(statement)
+            yield statement.test, True, _end(statement)
         elif isinstance(statement, ast.If):
             if leaves(statement.body):
-                yield statement.test, False, _at(statement)
+                yield statement.test, False, _end(statement)
             elif statement.orelse and leaves(statement.orelse):
-                yield statement.test, True, _at(statement)
+                yield statement.test, True, _end(statement)
 
 
 def _facts(test: ast.AST, holds: bool) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
@@ -126,7 +126,7 @@ def _rebound(path: str, order: Order, place: Place) -> bool:
     home = module.resolve(place.scope, root)
     if home is None:
         return False
-    return any(order < b.place.order <= place.order and b.place.order > order for b in module.bindings(home, root))
+    return any(order < b.place.order <= place.order for b in module.bindings(home, root))
 
 
 def _classes(evaluator: Evaluator, node: ast.expr, place: Place) -> Values:
@@ -166,6 +166,10 @@ def _drop(evaluator: Evaluator, values: Values, classes: Values) -> Values:
     if any(isinstance(c, ClassValue) for c in classes):
         kept = frozenset(Other("excluded") if isinstance(v, Unknown) else v for v in kept)
     return kept or frozenset({Nothing()})
+
+
+def _end(node: ast.AST) -> Order:
+    return (getattr(node, "end_lineno", 0) or 0, getattr(node, "end_col_offset", 0) or 0)
 
 
 def _at(node: ast.AST) -> Order:

@@ -19,6 +19,9 @@ _HEADER = re.compile(rb"^([ \t]*)(?:async[ \t]+)?(class|def)[ \t]+(\w+)", re.MUL
 _ALIAS = re.compile(rb"(\w+)[ \t]*(?::[^=\n]+)?=(?!=)")
 _AS = re.compile(rb"^[ \t]+as[ \t]+(\w+)")
 _HOLDS = re.compile(rb"[ \t]+(?:self\.)?\w+[ \t]*(?::|=)[^=]")
+_ATTACHED = re.compile(
+    rb"\.\w+\s*=\s*(?:\w+\.)*(\w+)|\s*,\s*[\"']\w+[\"']\s*,\s*(?:\w+\s*=\s*)?(?:\w+\.)*(\w+)"
+)
 _GIVES = re.compile(rb"->|\breturn\b")
 _DULL = frozenset(b"main run fit setup init start step make build test get cls self".split())
 
@@ -160,22 +163,45 @@ class Project:
         managers = {renames.MANAGER.encode(), *self._named_in_settings}
         engines = {name.encode() for name in renames.ENGINES | {renames.REGISTRY}}
         holders = {name.encode() for name in renames.HOLDERS}
+        homes: dict[bytes, set[str]] = defaultdict(set)
         known: set[bytes] = set()
         while managers or engines or holders:
             known |= managers | engines | holders
             fresh: list[set[bytes]] = [set(), set(), set()]
             for index, words in enumerate((managers, engines, holders)):
-                pattern = _words(words)
                 for path in self.python if words else ():
-                    data = self._peek(path)
-                    if any(word in data for word in words) and pattern.search(data):
-                        found.add(path)
-                        kin, others = _derived(data, pattern, everything=index == 0)
-                        fresh[index] |= kin
-                        if index != 1:
-                            fresh[2] |= others
+                    held = self._held(path, words, homes)
+                    if not held:
+                        continue
+                    found.add(path)
+                    kin, others = _derived(self._peek(path), _words(held), everything=index == 0)
+                    fresh[index] |= kin
+                    if index != 1:
+                        fresh[2] |= others
+                    for name in kin | others | held:
+                        homes[name].add(path)
             managers, engines, holders = (names - known for names in fresh)
         return frozenset(found)
+
+    def _held(self, path: str, words: set[bytes], homes: dict[bytes, set[str]]) -> set[bytes]:
+        """The words that stand in a file; a short one counts only where its module is near or named, too."""
+        data = self._peek(path)
+        held = {w for w in words if w in data}
+        held = {w for w in held if re.search(rb"\b%s\b" % re.escape(w), data)}
+        return {w for w in held if len(w) > 4 or path in homes[w] or self._near(path, data, homes[w])}
+
+    @staticmethod
+    def _near(path: str, data: bytes, homes: set[str]) -> bool:
+        folder = path.rpartition("/")[0]
+        for home in homes:
+            parent, _, name = home.rpartition("/")
+            if parent == folder:
+                return True
+            stem = name.rpartition(".")[0]
+            stem = parent.rpartition("/")[2] if stem == "__init__" else stem
+            if stem.encode() in data:
+                return True
+        return False
 
     @cached_property
     def _named_in_settings(self) -> frozenset[bytes]:
@@ -427,6 +453,9 @@ def _derived(
         alias = _ALIAS.match(before)
         if alias:
             kin.add(alias[1])
+        attached = _ATTACHED.match(data, stop)
+        if attached and everything:
+            others.update(filter(None, attached.groups()))
         kin.update(_AS.findall(after))
         indent = len(before) - len(before.lstrip(b" \t"))
         if before.lstrip().startswith(b"class "):
@@ -438,8 +467,7 @@ def _derived(
                 others.update(name for depth, kind, name in around if kind == b"class" and depth < indent)
             if _GIVES.search(before):
                 others.update(name for depth, kind, name in around if depth == 0)
-    return _telling(kin), _telling(others)
-
-
-def _telling(names: set[bytes]) -> set[bytes]:
-    return {n for n in names if len(n) > 3 and n not in _DULL and not n.startswith((b"__", b"test_"))}
+    if everything:
+        for match in re.finditer(rb"(?m)^[ \t]+global[ \t]+([\w, \t]+)", data):
+            others.update(word.strip() for word in match[1].split(b","))
+    return kin, {n for n in others if n not in _DULL and not n.startswith((b"__", b"test_"))}

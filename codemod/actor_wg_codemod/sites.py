@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod import renames
@@ -127,6 +127,7 @@ class Sites:
         callee = path_of(call.func) or "this call"
         new = self.names.table[word]
         if not takings & TAKEN:
+            self._kimi_key(chain, node, word)
             if self._fits_shape(call, word, takings) and not self._both(call, new, place):
                 self._serve(chain, new, lambda: self._keyword_report(word, node, callee, proven=False))
             return
@@ -161,9 +162,10 @@ class Sites:
             message = f"{callee} takes {new}= since verl 0.9; {word}= raises TypeError."
             self._report("AWG011", node, word, message, proven=proven)
 
-    def _serve(self, chain: Chain, new: str, report: object, *, attribute: bool = False) -> None:
-        if not self.guards.serves_both(chain, self.module, new, attribute=attribute):
-            assert callable(report)
+    def _serve(
+        self, chain: Chain, new: str, report: Callable[[], None], receiver: ast.expr | None = None
+    ) -> None:
+        if not self.guards.serves_both(chain, self.module, new, receiver):
             report()
 
     def _fits_shape(self, call: ast.Call, word: str, takings: frozenset[Taking]) -> bool:
@@ -277,13 +279,12 @@ class Sites:
             if not self.ev.project.mentions_verl:
                 return
         callee = path_of(call.func) or "this call"
-        both = any(k.arg == new for k in call.keywords) or (flow.other and len(flow.sites) >= 1 and self._one_dict(flow))
+        both = any(k.arg == new for k in call.keywords) or flow.other
         proven = not shape and Taking.OURS in takings and Taking.READS not in takings and not flow.escapes
-        for node, site, module in flow.sites:
+        for node, _, module in flow.sites:
             if module is not self.module:
                 continue  # reported with the file that holds it
-            target = Sites._full_chain(site, node)
-            if self.guards.serves_both(target, module, new, attribute=False):
+            if self.guards.serves_both(module.chain_to(node), module, new):
                 continue
             if Taking.OTHER in takings or Taking.MANUAL in takings or both:
                 why = f"The key {word} reaches {callee}, which needs {new} on verl >= 0.9; a person has to change both together."
@@ -295,14 +296,6 @@ class Sites:
                 kimi = any(isinstance(t, Library) and t.name == "kimi_init" for t in self.ev.forwarding.targets(call, place))
                 message = f"The key {word} reaches {callee}, which takes {new} since verl 0.9."
                 self._report("AWG013" if kimi else "AWG011", node, word, message, proven=proven)
-
-    @staticmethod
-    def _one_dict(flow: object) -> bool:
-        return True
-
-    @staticmethod
-    def _full_chain(chain: Chain, node: ast.AST) -> Chain:
-        return chain if chain[-1][0] is node else (*chain, (node, "value"))
 
     # Attributes
 
@@ -317,17 +310,40 @@ class Sites:
         place = self.module.place(chain)
         new = self.names.table[word]
         verdict, why = self.attribute_verdict(receiver, place, word)
-        if verdict is None:
+        if verdict is None or self._made_by_a_replacement(receiver, place):
             return
         if verdict is Taking.MANUAL:
-            self._serve(chain, new, lambda: self._manual(node, word, why), attribute=True)
+            self._serve(chain, new, lambda: self._manual(node, word, why), receiver)
             return
         code = "AWG003" if word == self.names.group else "AWG013"
         message = self._attribute_message(node, word)
         proven = verdict is Taking.OURS
         self._serve(
-            chain, new, lambda: self._report(code, node, word, message, proven=proven), attribute=True
+            chain, new, lambda: self._report(code, node, word, message, proven=proven), receiver
         )
+
+    def _made_by_a_replacement(self, receiver: ast.expr, place: Place) -> bool:
+        """Whether this function puts a class of its own in the manager's place, and a call gave the receiver."""
+        function = next((n for n, _ in reversed(place.chain) if isinstance(n, DEFS)), None)
+        if function is None or "setattr" not in self.module.text:
+            return False
+        node: ast.expr | None = receiver
+        if isinstance(receiver, ast.Name):
+            home = self.module.resolve(place.scope, receiver.id)
+            bindings = self.module.bindings(home, receiver.id) if home is not None else []
+            node = bindings[-1].value if bindings else None
+        if not isinstance(node, ast.Call):
+            return False
+        if any(isinstance(v, ClassValue) for v in self.ev.evaluate(node.func, place)):
+            return False
+        for chain in self.module.chains(r"\bsetattr\b", ast.Call):
+            call = chain[-1][0]
+            assert isinstance(call, ast.Call)
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "setattr" and any(n is function for n, _ in chain):
+                texts = [self.ev.calls.text(a, place) or "" for a in call.args[:2]]
+                if any(t.rpartition(".")[2] == renames.MANAGER for t in texts):
+                    return True
+        return False
 
     def _attribute_message(self, node: ast.AST, word: str) -> str:
         new = self.names.table[word]
@@ -381,9 +397,9 @@ class Sites:
             return None, ""
         roles = self.ev.link.roles(value.info)
         if word == self.names.size:
-            return (Taking.OURS, "") if roles.kimi else (None, "")
+            return (Taking.OURS, "") if self.ev.link.is_kimi(value.info) else (None, "")
         if not roles.manager:
-            return None, ""
+            return self._in_mixin(value.info, word)
         conflict = self._conflict(value.info, word)
         if conflict == "own":
             return None, ""
@@ -396,6 +412,22 @@ class Sites:
                 return None, ""
         proven = value.proven and roles.proven
         return (Taking.OURS if proven else Taking.UNPROVEN), ""
+
+    def _in_mixin(self, info: ClassInfo, word: str) -> tuple[Taking | None, str]:
+        """A class without a manager base that managers of the project inherit from."""
+        if info.node is None or self._stores_group(info, word):
+            return None, ""
+        leaves = self.ev.link.leaf_classes(info)
+        managers = [c for c in leaves if self.ev.link.roles(c).manager]
+        if not managers:
+            return None, ""
+        if len(managers) < len(leaves):
+            return Taking.MANUAL, (
+                f"{info.name} is a base of {managers[0].name}, a manager, and of a class that is none; "
+                f"verl >= 0.9 keeps the group as .{self.names.table[word]} in the manager only."
+            )
+        verdicts = {self._owned(Instance(c), word)[0] for c in managers}
+        return (verdicts.pop() if len(verdicts) == 1 else Taking.MANUAL), "The managers that inherit this differ."
 
     def _stores_group(self, info: ClassInfo, word: str) -> bool:
         return any(
@@ -558,7 +590,7 @@ class Sites:
             verdict, _ = self.attribute_verdict(owner, place, word)
             if verdict in (Taking.OURS, Taking.MANUAL):
                 message = f"This reads the manager's attributes by name; on verl >= 0.9 the key is {new}, rename it by hand."
-                self._serve(chain, new, lambda: self._manual(node, word, message), attribute=True)
+                self._serve(chain, new, lambda: self._manual(node, word, message), owner)
             return
         for value in self.ev.evaluate(holder, place):
             if isinstance(value, Mock) and value.aspect == "arguments" and word == self.names.group:
@@ -621,7 +653,7 @@ class Sites:
 
     def _is_kimi_init(self, function: Function) -> bool:
         named = getattr(function.node, "name", "") == renames.INIT_METHOD
-        return named and function.owner is not None and self.ev.link.roles(function.owner).kimi
+        return named and function.owner is not None and self.ev.link.is_kimi(function.owner)
 
     # Kimi's topology keys
 
@@ -641,7 +673,7 @@ class Sites:
         if id(function) not in self._kimi_keys:
             owner = self.ev.link.owner_of(self.module.place(chain).scope)
             found: set[int] = set()
-            if owner is not None and self.ev.link.roles(owner).kimi:
+            if owner is not None and self.ev.link.is_kimi(owner):
                 found = {id(n) for n in self.topology_sites(function)}
             self._kimi_keys[id(function)] = frozenset(found)
         return self._kimi_keys[id(function)]
@@ -674,7 +706,7 @@ class Sites:
         elif name == renames.TOPOLOGY_METHOD and owner is not None:
             self._topology_parameter(node, place, owner, function)
         elif name == renames.INIT_METHOD and owner is not None:
-            if self.ev.link.roles(owner).kimi:
+            if self.ev.link.is_kimi(owner):
                 self._rename_parameter("AWG012", node, place, word, owner.name, proven=True)
         else:
             self._attached_parameter(node, place, function, outer)
@@ -754,7 +786,7 @@ class Sites:
         if owner is None or not isinstance(chain[-2][0], (ast.Assign, ast.AnnAssign)):
             return
         roles = self.ev.link.roles(owner)
-        ours = roles.manager if word == self.names.group else roles.kimi
+        ours = roles.manager if word == self.names.group else self.ev.link.is_kimi(owner)
         if not ours:
             return
         verdict, why = self._owned(Instance(owner), word)
