@@ -57,14 +57,14 @@ def uncommitted(root: Path, paths: Iterable[str]) -> list[str]:
     Raises:
         GitError: git cannot say.
     """
-    found = []
+    found: dict[str, None] = {}
     listed = list(paths)
     for start in range(0, len(listed), _BATCH):
         batch = listed[start : start + _BATCH]
         status = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
         entries = _run(root, *status, "--", *batch)
-        found += [entry[3:] for entry in entries if entry[2:3] == " "]
-    return found
+        found.update((entry[3:], None) for entry in entries if entry[2:3] == " ")
+    return list(found)
 
 
 def _run(root: Path, *arguments: str) -> Sequence[str]:
