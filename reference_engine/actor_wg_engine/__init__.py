@@ -13,7 +13,7 @@ _EXPORTS = {
     "TensorMeta": "contract",
     "CheckpointEngineRegistry": "registry",
     "CheckpointEngineManager": "manager",
-    "Deadlines": "manager",
+    "Deadlines": "rounds",
     "CheckpointEngineWorker": "worker",
     "WorkerGroup": "worker_group",
     "ColocatedCheckpointEngine": "transports.colocated",
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
         TensorMeta,
     )
     from actor_wg_engine.errors import EngineError, SyncError
-    from actor_wg_engine.manager import CheckpointEngineManager, Deadlines
+    from actor_wg_engine.manager import CheckpointEngineManager
     from actor_wg_engine.registry import CheckpointEngineRegistry
+    from actor_wg_engine.rounds import Deadlines
     from actor_wg_engine.transports.colocated import ColocatedCheckpointEngine
     from actor_wg_engine.worker import CheckpointEngineWorker
     from actor_wg_engine.worker_group import WorkerGroup

@@ -121,6 +121,9 @@ class FanOut(Generic[K]):
 
     def __init__(self, calls: Mapping[K, Awaitable[Any]]) -> None:
         self._tasks = {key: asyncio.ensure_future(_awaited(call)) for key, call in calls.items()}
+        for task in self._tasks.values():
+            # Some are left behind when the driver is cancelled; their errors are then no news.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._late: dict[K, Failure] = {}
 
     async def first_failure(self, seconds: float) -> bool:
@@ -144,11 +147,10 @@ class FanOut(Generic[K]):
             if not task.done():
                 self._late.setdefault(key, Failure(Kind.LATE, reason))
 
-    def give_up_as_victims(self, reason: str) -> None:
-        """Count those that are still under way as victims of another failure. They run on."""
-        for key, task in self._tasks.items():
-            if not task.done():
-                self._late.setdefault(key, Failure(Kind.VICTIM, reason))
+    def forget(self) -> None:
+        """Stop waiting; nobody wants the results. The calls run on."""
+        for task in self._tasks.values():
+            task.cancel()
 
     def pending(self) -> list[K]:
         """Return those that are still under way."""

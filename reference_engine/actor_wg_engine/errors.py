@@ -31,7 +31,7 @@ class SyncTimeoutError(EngineError, TimeoutError):
     """A deadline passed while waiting for a peer that is slow, frozen or gone."""
 
 
-class PeerLostError(EngineError, ConnectionError):
+class PeerLostError(EngineError):
     """The connection to a peer broke; its process is most likely dead."""
 
 

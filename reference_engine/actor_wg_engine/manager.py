@@ -17,15 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from actor_wg_engine import topology
 from actor_wg_engine.buckets import check_bucket_size
 from actor_wg_engine.calling import (
     Failure,
-    FanOut,
     Kind,
     Lock,
     Outcome,
@@ -36,50 +33,17 @@ from actor_wg_engine.contract import CheckpointEngineConfig, capabilities_of
 from actor_wg_engine.errors import EngineError, SyncError, TopologyError
 from actor_wg_engine.registry import CheckpointEngineRegistry, import_backend_module
 from actor_wg_engine.replicas import Member, Tracked, track
+from actor_wg_engine.rounds import (
+    ACTOR,
+    Deadlines,
+    Round,
+    actors_of,
+    culprits,
+    named,
+)
 from actor_wg_engine.worker_group import WorkerGroup
 
 logger = logging.getLogger(__name__)
-
-ACTOR = "actor"
-SOURCE = Member(ACTOR, 0)
-
-
-@dataclass(frozen=True)
-class Deadlines:
-    """How long the driver waits, in seconds."""
-
-    sync_s: float = 600.0
-    """One `update_weights`, unless the call says otherwise."""
-    connect_s: float = 60.0
-    """prepare and init_process_group, each."""
-    replica_s: float = 60.0
-    """One request to a replica, such as releasing its KV cache."""
-    settle_s: float = 1.0
-    """After the first failure: for the other workers to complete by themselves."""
-    abort_s: float = 2.0
-    """After `abort`, and for commit, finalize and probes: for the workers to answer."""
-
-
-@dataclass(frozen=True)
-class _Round:
-    """The participants of one sync."""
-
-    actor_wg: Any
-    replicas: tuple[Tracked, ...]
-    rollout: WorkerGroup
-
-    @property
-    def actors(self) -> list[Member]:
-        return [Member(ACTOR, rank) for rank in range(self.actor_wg.world_size)]
-
-    @property
-    def rollouts(self) -> list[Member]:
-        return [member for replica in self.replicas for member in replica.members]
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal keys mean that the same workers are in the same places."""
-        return (self.actor_wg, self.actor_wg.world_size, *self.rollout.workers)
 
 
 class CheckpointEngineManager:
@@ -158,9 +122,16 @@ class CheckpointEngineManager:
             TopologyError: the topology does not fit the worlds.
             SyncError: a worker failed or did not come.
         """
-        actors = [Member(ACTOR, rank) for rank in range(self.actor_wg.world_size)]
-        rollouts = [Member("rollout", rank) for rank in range(rollout.world_size)]
-        outcome = await self._connect(self.actor_wg, rollout, actors, rollouts)
+        members = tuple(Member("rollout", rank) for rank in range(rollout.world_size))
+        round_ = Round(
+            self.backend_cls,
+            self.deadlines,
+            self.actor_wg,
+            rollout,
+            actors_of(self.actor_wg),
+            members,
+        )
+        outcome = await round_.connect()
         if outcome.failures:
             raise _error("build_process_group", outcome.failures)
 
@@ -255,30 +226,32 @@ class CheckpointEngineManager:
         failures: dict[Member, Failure] = {}
         results: dict[Member, Any] = {}
         committed: list[str] = []
-        active = await self._reachable()
+        everyone = await self._reachable()
+        moving = False
         try:
-            active = await self._stop(active, version, failures)
-            round_ = await self._connect_round(active, version, failures)
-            active = list(round_.replicas)
-            outcome = await self._move(round_, version, seconds)
-            failures.update(outcome.failures)
+            active = await self._stop(everyone, version, failures)
+            round_, active = await self._connect(active, version, failures)
+            moving = True
+            outcome = await round_.move(version, self.backend, seconds)
             results = outcome.results
-            if not outcome.failures and self._is_kept():
+            if not outcome.failures and self._keeps_group():
                 self._connected = round_.key
             else:
-                await self._finalize(round_)
-            committed = await self._publish(round_, version, outcome)
+                self._connected = None
+                await round_.finalize(outcome)
+            committed = await self._publish(active, version, outcome)
             failures.update(outcome.failures)
         except BaseException:
-            # Cancelled, or a fault of the topology: leave no worker inside a sync.
+            # Cancelled, nobody left, or a fault of the topology: leave no worker inside a sync.
             self._connected = None
-            await asyncio.shield(self._clean_up(active))
+            await asyncio.shield(self._clean_up(everyone, moving))
             raise
         finally:
-            await asyncio.shield(self._restore(active))
+            await asyncio.shield(self._restore(everyone))
+        if committed:
+            self.version = version
         if failures:
             raise self._sync_error(version, failures, committed)
-        self.version = version
         metrics: dict[str, Any] = {}
         for member, result in results.items():
             if member.label == ACTOR and isinstance(result, dict):
@@ -322,89 +295,37 @@ class CheckpointEngineManager:
             raise self._sync_error(version, failures)
         return active
 
-    async def _connect_round(
+    async def _connect(
         self, active: list[Tracked], version: int | None, failures: dict[Member, Failure]
-    ) -> _Round:
+    ) -> tuple[Round, list[Tracked]]:
         """Connect all, or if some replicas cannot, the others."""
         while True:
-            workers = [worker for entry in active for worker in entry.workers]
-            round_ = _Round(self.actor_wg, tuple(active), WorkerGroup(workers))
+            round_ = self._round(active)
             if self._connected == round_.key:
-                return round_
+                return round_, active
             self._connected = None
-            outcome = await self._connect(
-                round_.actor_wg, round_.rollout, round_.actors, round_.rollouts
-            )
+            outcome = await round_.connect()
             if not outcome.failures:
-                return round_
-            await self._abort(round_, [*round_.actors, *round_.rollouts])
-            await self._finalize(round_)
-            culprits = _culprits(outcome.failures)
-            failures.update(culprits)
-            out = {member.label for member in culprits}
+                return round_, active
+            await round_.finalize(outcome)
+            causes = culprits(outcome.failures)
+            failures.update(causes)
+            out = {member.label for member in causes}
             for entry in active:
                 if entry.label in out:
-                    self._quarantine(entry, outcome.failures)
-            active = [entry for entry in active if entry.label not in out]
-            if ACTOR in out or not active or any(f.kind is Kind.LATE for f in culprits.values()):
+                    self._quarantine(entry, causes)
+            if ACTOR in out or out.issuperset(entry.label for entry in active):
                 raise self._sync_error(version, failures)
-
-    async def _connect(
-        self, actor_wg: Any, rollout: Any, actors: list[Member], rollouts: list[Member]
-    ) -> Outcome[Member]:
-        everyone = [*actors, *rollouts]
-        seconds = self.deadlines.connect_s
-        calls = _calls(
-            everyone,
-            actor_wg.execute_checkpoint_engine(method=["prepare"] * len(actors)),
-            rollout.execute_checkpoint_engine(method=["prepare"] * len(rollouts)),
-        )
-        outcome = await self._until_failure(calls, seconds, "prepare")
-        if outcome.failures:
-            return outcome
-        metadata = [outcome.results[member] for member in everyone]
-        topology.check_worlds(len(actors), len(rollouts), metadata)
-        actor_kwargs, rollout_kwargs = self.backend_cls.build_topology(
-            len(actors), len(rollouts), metadata
-        )
-        topology.check_lists(actor_kwargs, len(actors), "actor worker group")
-        topology.check_lists(rollout_kwargs, len(rollouts), "rollout workers")
-        actor_kwargs = {**actor_kwargs, "method": ["init_process_group"] * len(actors)}
-        rollout_kwargs = {**rollout_kwargs, "method": ["init_process_group"] * len(rollouts)}
-        calls = _calls(
-            everyone,
-            actor_wg.execute_checkpoint_engine(**actor_kwargs),
-            rollout.execute_checkpoint_engine(**rollout_kwargs),
-        )
-        return await self._until_failure(calls, seconds, "init_process_group")
-
-    async def _move(self, round_: _Round, version: int | None, seconds: float) -> Outcome[Member]:
-        calls = _calls(
-            [*round_.actors, *round_.rollouts],
-            round_.actor_wg.update_weights(global_steps=version, mode=self.backend),
-            round_.rollout.update_weights(global_steps=version),
-        )
-        fan_out = FanOut(calls)
-        if not await fan_out.first_failure(seconds):
-            failures = fan_out.peek()
-            survivable = capabilities_of(self.backend_cls).survives_receiver_loss
-            if failures and SOURCE not in failures and survivable:
-                await fan_out.rest(self.deadlines.settle_s)
-            if not failures:
-                fan_out.give_up(f"not done within {seconds:g} s")
-            await self._abort(round_, fan_out.pending())
-            await fan_out.rest(self.deadlines.abort_s)
-            fan_out.give_up("did not stop after abort: frozen, or stuck in code of its own")
-        return fan_out.outcome()
+            active = [entry for entry in active if entry.label not in out]
 
     async def _publish(
-        self, round_: _Round, version: int | None, outcome: Outcome[Member]
+        self, active: list[Tracked], version: int | None, outcome: Outcome[Member]
     ) -> list[str]:
         """Commit where all workers of a replica succeeded; find out what the others hold."""
-        whole = [e for e in round_.replicas if not any(m in outcome.failures for m in e.members)]
+        whole = [e for e in active if not any(m in outcome.failures for m in e.members)]
         commits = await self._call_replicas(whole, "commit_weights", version)
         committed = []
-        for entry in round_.replicas:
+        for entry in active:
             failed = [m for m in entry.members if m in outcome.failures]
             refused = [m for m in entry.members if m in commits.failures]
             if failed:
@@ -415,7 +336,6 @@ class CheckpointEngineManager:
             else:
                 entry.version, entry.quarantine = version, None
                 committed.append(entry.label)
-        await self._settle([e for e in round_.replicas if e.quarantine and not e.dead])
         return committed
 
     async def _settle(self, entries: list[Tracked]) -> None:
@@ -433,6 +353,7 @@ class CheckpointEngineManager:
 
     async def _restore(self, active: list[Tracked]) -> None:
         """Resume the KV cache and generation on every replica that can be served."""
+        await self._settle([entry for entry in active if entry.quarantine and not entry.dead])
         for method in ("resume_kv_cache", "resume_generation"):
             servable = [entry for entry in active if entry.quarantine is None]
             outcome = await self._ask(servable, method)
@@ -443,35 +364,14 @@ class CheckpointEngineManager:
                     entry.shut_out(f"{method}: {failure.reason}", dead=dead)
                     logger.error("%s failed to %s: %s", entry.label, method, failure.reason)
 
-    async def _clean_up(self, active: list[Tracked]) -> None:
+    async def _clean_up(self, active: list[Tracked], moving: bool) -> None:
         """After a cancel: end everything, and let no replica be served that is not whole."""
-        workers = [worker for entry in active for worker in entry.workers]
-        round_ = _Round(self.actor_wg, tuple(active), WorkerGroup(workers))
-        await self._abort(round_, [*round_.actors, *round_.rollouts])
-        await self._finalize(round_)
-        for entry in active:
-            entry.shut_out("the sync was interrupted", dead=False)
-        await self._settle(active)
-
-    async def _abort(self, round_: _Round, members: list[Member]) -> None:
-        """Wake workers that are stuck in a sync; where the engine cannot, nothing is done."""
-        if capabilities_of(self.backend_cls).can_abort and members:
-            await self._engine_call(round_, "abort")
-
-    async def _finalize(self, round_: _Round) -> None:
-        self._connected = None
-        await self._engine_call(round_, "finalize")
-
-    async def _engine_call(self, round_: _Round, method: str) -> None:
-        """Call a method of all engines; who does not answer is found out elsewhere."""
-        calls = _calls(
-            [*round_.actors, *round_.rollouts],
-            round_.actor_wg.execute_checkpoint_engine(method=[method] * len(round_.actors)),
-            round_.rollout.execute_checkpoint_engine(method=[method] * len(round_.rollouts)),
-        )
-        outcome = await call_all(calls, self.deadlines.abort_s, method)
-        for member, failure in outcome.failures.items():
-            logger.warning("%s: %s: %s", method, member, failure.reason)
+        round_ = self._round(active)
+        await round_.abort()
+        await round_.finalize()
+        if moving:
+            for entry in active:
+                entry.shut_out("the sync was interrupted", dead=False)
 
     async def _retire(self) -> None:
         """Let workers of removed replicas release what they hold. Nobody waits for them."""
@@ -494,11 +394,9 @@ class CheckpointEngineManager:
         )
 
     async def _update_in_process(self, version: int | None, seconds: float) -> dict[str, Any]:
-        members = [Member(ACTOR, rank) for rank in range(self.actor_wg.world_size)]
-        calls = _calls(
-            members, self.actor_wg.update_weights(global_steps=version, mode=self.backend)
-        )
-        outcome = await self._until_failure(calls, seconds, "update_weights")
+        started = self.actor_wg.update_weights(global_steps=version, mode=self.backend)
+        calls = named(actors_of(self.actor_wg), started)
+        outcome = await call_all(calls, seconds, "update_weights")
         if outcome.failures:
             raise self._sync_error(version, outcome.failures)
         for entry in self._tracked:
@@ -508,7 +406,10 @@ class CheckpointEngineManager:
 
     # Small parts.
 
-    def _is_kept(self) -> bool:
+    def _round(self, active: list[Tracked]) -> Round:
+        return Round.of(self.backend_cls, self.deadlines, self.actor_wg, active)
+
+    def _keeps_group(self) -> bool:
         kwargs = self.config.engine_kwargs.get(self.backend, {})
         return capabilities_of(self.backend_cls).keeps_group and not kwargs.get(
             "rebuild_group", False
@@ -525,18 +426,6 @@ class CheckpointEngineManager:
         self, version: int | None, failures: dict[Member, Failure], committed: Sequence[str] = ()
     ) -> SyncError:
         return _error(f"version {version}", failures, tuple(committed), tuple(self.quarantined))
-
-    async def _until_failure(
-        self, calls: dict[Member, Awaitable[Any]], seconds: float, what: str
-    ) -> Outcome[Member]:
-        fan_out = FanOut(calls)
-        if not await fan_out.first_failure(seconds):
-            if not fan_out.peek():
-                fan_out.give_up(f"no answer to {what} within {seconds:g} s")
-            else:
-                await fan_out.rest(self.deadlines.settle_s)
-                fan_out.give_up_as_victims(f"still in {what} when another worker failed")
-        return fan_out.outcome()
 
     async def _ask_all(self, method: str, **kwargs: Any) -> None:
         entries = [entry for entry in self._tracked if not entry.dead]
@@ -559,25 +448,6 @@ class CheckpointEngineManager:
             if hasattr(worker, method)
         }
         return await call_all(calls, self.deadlines.abort_s, method)
-
-
-def _calls(
-    members: list[Member], *groups: Sequence[Awaitable[Any]]
-) -> dict[Member, Awaitable[Any]]:
-    references = [reference for group in groups for reference in group]
-    if len(references) != len(members):
-        raise TopologyError(
-            f"the worker groups returned {len(references)} references for {len(members)} workers; "
-            "world_size must be the number of workers"
-        )
-    return dict(zip(members, references, strict=True))
-
-
-def _culprits(failures: dict[Member, Failure]) -> dict[Member, Failure]:
-    """Leave out those that failed because another did, unless there are no others."""
-    first = min(failure.kind.value for failure in failures.values())
-    worst = {m: f for m, f in failures.items() if f.kind is not Kind.VICTIM}
-    return worst if first != Kind.VICTIM.value else failures
 
 
 def _error(

@@ -188,6 +188,16 @@ class World:
             ray.kill(worker)
 
 
+def by_value(module_name: str) -> None:
+    """Let classes and functions of a test module travel to the workers."""
+    ray.cloudpickle.register_pickle_by_value(sys.modules[module_name])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _module_by_value(request: Any) -> None:
+    by_value(request.module.__name__)
+
+
 def stop(pid: int) -> None:
     """Freeze a process."""
     os.kill(pid, signal.SIGSTOP)
