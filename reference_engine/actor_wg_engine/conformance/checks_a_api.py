@@ -136,7 +136,7 @@ def check_global_steps(factory: EngineFactory) -> None:
 @check("A6")
 def check_manager_calls(factory: EngineFactory) -> None:
     """The manager takes (config, actor_wg, replicas); update_weights works with and without a loop."""
-    from actor_wg_engine.manager import CheckpointEngineManager
+    from actor_wg_engine import CheckpointEngineManager
 
     found = parameters(CheckpointEngineManager.__init__)
     if found[:3] != ["config", "actor_wg", "replicas"]:

@@ -57,9 +57,9 @@ def check_list_lengths(factory: EngineFactory) -> None:
     for actors, rollouts, senders, receivers in worlds(factory):
         for who, size, kwargs in (("actors", actors, senders), ("rollouts", rollouts, receivers)):
             for key, values in kwargs.items():
-                if not isinstance(values, (list, tuple)) or len(values) != size:
+                if len(values) != size:
                     raise CheckFailed(
-                        f"{actors}+{rollouts}: {key} of the {who} must be a list of {size}"
+                        f"{actors}+{rollouts}: {key} of the {who} must have {size} entries"
                     )
 
 

@@ -15,6 +15,7 @@ from actor_wg_engine.conformance.weights import recipe
 
 BUCKETS_A_SIDE = 3
 SLACK = 12 * MIB  # what allocators keep, and the first touch of code and libraries
+SMALL_BLOCKS = recipe("blocks", count=60, nbytes=8 << 10)  # several of them in each bucket
 SETTLED = 0.4  # seconds without another pull after which a sender counts as stalled
 
 
@@ -110,9 +111,7 @@ def check_back_pressure(factory: EngineFactory) -> None:
 def check_yielded_tensor_stays(factory: EngineFactory) -> None:
     """A yielded tensor does not change while the consumer has it, until the next is asked for."""
     with Session(factory, rollouts=2, bucket_size=32 << 10, poison=True) as session:
-        outcome = session.expect(
-            recipe("mixed", seed=6), 1, consume=Consume(recheck=True, pause=0.02)
-        )
+        outcome = session.expect(SMALL_BLOCKS, 1, consume=Consume(recheck=True, pause=0.005))
         for received in outcome.receivers():
             if received.changed:
                 raise CheckFailed(f"changed under the consumer: {', '.join(received.changed[:4])}")
@@ -122,7 +121,7 @@ def check_yielded_tensor_stays(factory: EngineFactory) -> None:
 def check_yielded_tensor_is_owned(factory: EngineFactory) -> None:
     """A yielded tensor belongs to the consumer: none changes until the end of the sync."""
     with Session(factory, rollouts=2, bucket_size=32 << 10, poison=True) as session:
-        outcome = session.expect(recipe("mixed", seed=7), 1, consume=Consume(keep=True))
+        outcome = session.expect(SMALL_BLOCKS, 1, consume=Consume(keep=True))
         for received in outcome.receivers():
             if received.changed:
                 raise CheckFailed(f"overwritten later: {', '.join(received.changed[:4])}")

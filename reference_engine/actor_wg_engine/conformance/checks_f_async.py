@@ -42,19 +42,25 @@ def check_two_updates_at_once(factory: EngineFactory) -> None:
 
 @check("F45", advisory=True)
 def check_event_loops_stay_alive(factory: EngineFactory) -> None:
-    """While 128 MiB move, no event loop of a worker stands still for long."""
+    """No event loop of a worker stands still while a sync waits for a slow peer, or moves 128 MiB."""
+    slow = 0.02
     with Session(factory, rollouts=1, bucket_size=4 * MIB) as session:
-        outcome = session.sync(
-            recipe("blocks", count=32, nbytes=4 * MIB), 1, consume=Consume(count_only=True)
-        )
-        for who, gap, seconds in (
-            ("sender", outcome.senders()[0].gap, outcome.senders()[0].seconds),
-            ("receiver", outcome.receivers()[0].gap, outcome.receivers()[0].seconds),
+        for produce, consume in (
+            (Produce(), Consume(count_only=True)),
+            (Produce(), Consume(count_only=True, pause=slow)),
+            (Produce(pause=slow), Consume(count_only=True)),
         ):
-            if gap > GAP:
-                raise CheckFailed(
-                    f"the {who}'s event loop stood still for {gap:.3f} s of {seconds:.3f} s"
-                )
+            outcome = session.sync(
+                recipe("blocks", count=32, nbytes=4 * MIB), 1, produce=produce, consume=consume
+            )
+            for who, gap, seconds in (
+                ("sender", outcome.senders()[0].gap, outcome.senders()[0].seconds),
+                ("receiver", outcome.receivers()[0].gap, outcome.receivers()[0].seconds),
+            ):
+                if gap > GAP:
+                    raise CheckFailed(
+                        f"the {who}'s event loop stood still for {gap:.3f} s of {seconds:.3f} s"
+                    )
 
 
 @check("F45b")
@@ -62,6 +68,7 @@ def check_driver_loop_stays_alive(factory: EngineFactory) -> None:
     """The driver's event loop goes on while update_weights runs."""
     with Fleet(factory, replicas=(1,), bucket_size=4 * MIB) as fleet:
         fleet.plan(recipe("blocks", count=24, nbytes=4 * MIB))
+        fleet.rollouts[0].call("behave", Consume(pause=0.02))
 
         async def ticked() -> float:
             async with Ticker() as ticker:
@@ -97,6 +104,7 @@ def check_cancel(factory: EngineFactory) -> None:
         seconds = fleet.run(cancelled())
         if seconds > 5:
             raise CheckFailed(f"a cancelled update_weights returned after {seconds:.1f} s")
+        fleet.require_idle(3)
         fleet.rollouts[0].call("release", "consumer")
         fleet.rollouts[0].call("behave", Consume())
         fleet.require_never_mixed()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -168,8 +169,8 @@ class Fleet:
         timeout: float = 15.0,
     ) -> None:
         try:
-            from actor_wg_engine.manager import CheckpointEngineManager, Deadlines
-        except ImportError as error:
+            from actor_wg_engine import CheckpointEngineManager, Deadlines
+        except ModuleNotFoundError as error:
             raise CheckSkipped(f"the manager cannot be imported here: {error}") from error
         self.timeout = timeout
         self._own_nursery: nursery.Nursery | None = None
@@ -273,6 +274,16 @@ class Fleet:
                 self._strike.join(1)
                 self._strike = None
         raise CheckFailed("the sync ended as if nothing had happened")
+
+    def require_idle(self, seconds: float) -> None:
+        """No actor is still inside a send after so many seconds."""
+        ends = time.monotonic() + seconds
+        busy = list(self.actors)
+        while busy and time.monotonic() < ends:
+            time.sleep(0.05)
+            busy = [worker for worker in busy if worker.call("busy")]
+        if busy:
+            raise CheckFailed(f"{busy[0].name} is still inside the sync after {seconds:g} s")
 
     def add(self, size: int) -> FleetReplica:
         """Start a replica and add it."""

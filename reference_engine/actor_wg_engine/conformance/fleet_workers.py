@@ -39,6 +39,7 @@ class FleetActor(EngineProbe):
         super().__init__(_Registered(station), station.bucket_size, rank == 0)
         self._produce = Produce()
         self._recipe: Recipe | None = None
+        self._sending = 0
 
     def behave(self, produce: Produce) -> None:
         """How the generator behaves from now on."""
@@ -52,7 +53,16 @@ class FleetActor(EngineProbe):
     async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> None:
         """Send one version."""
         del mode
-        await self.send(self._recipe or recipe_of(global_steps), global_steps, self._produce)
+        self._sending += 1
+        try:
+            await self.send(self._recipe or recipe_of(global_steps), global_steps, self._produce)
+        finally:
+            self._sending -= 1
+
+    @immediate
+    def busy(self) -> bool:
+        """Whether a send is under way."""
+        return self._sending > 0
 
     async def execute_checkpoint_engine(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call a phase by name, on a thread, as our workers do."""

@@ -56,6 +56,7 @@ class Produce:
         raise_at: Raise `ConsumerError` instead of this tensor.
         spoil: Overwrite the sources as soon as `send_weights` returned.
         collective: Take part in an all-reduce of the default process group before every tensor.
+        pause: Seconds that it takes to make every tensor.
         reuse: Give every tensor in the same memory, overwritten when the next is asked for.
     """
 
@@ -63,6 +64,7 @@ class Produce:
     raise_at: int | None = None
     spoil: bool = False
     collective: bool = False
+    pause: float = 0.0
     reuse: bool = False
 
 
@@ -300,6 +302,8 @@ class EngineProbe:
                     dist.all_reduce(token)
                     if int(token) != dist.get_world_size():
                         raise ConsumerError("the generator's own collective went wrong")
+                if produce.pause:
+                    time.sleep(produce.pause)
                 tensor = made if self.device == "cpu" else made.to(self.device)
                 if produce.reuse:
                     if scratch is not None:

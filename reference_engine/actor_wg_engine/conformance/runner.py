@@ -66,7 +66,7 @@ class Runner:
         if factory.device == "cpu":
             preload += ["actor_wg_engine.manager", factory.module]
         self._nursery = nursery.Nursery(preload)
-        reason = self._find()
+        reason = self.find(factory)
         if reason:
             self._nursery.close()
             raise EngineNotFoundError(reason)
@@ -81,17 +81,24 @@ class Runner:
         """End every process."""
         self._nursery.close()
 
-    def _find(self) -> str:
+    def find(self, factory: EngineFactory) -> str:
+        """Why an engine cannot be had in a fresh process; empty when it can."""
         driver = WorkerHandle(self._nursery.address, "driver", _DRIVER)
         try:
-            return str(driver.call("find", self.factory, timeout=120))
+            return str(driver.call("find", factory, timeout=120))
         except (DeadlineError, WorkerDiedError) as error:
-            return f"{self.factory.target} cannot be imported: {error}\n{driver.log()[-2000:]}"
+            return f"{factory.target} cannot be imported: {error}\n{driver.log()[-2000:]}"
         finally:
             driver.close()
 
-    def run(self, one: Check) -> CheckResult:
-        """Run one check."""
+    def run(self, one: Check, factory: EngineFactory | None = None) -> CheckResult:
+        """Run one check.
+
+        Args:
+            one: The check.
+            factory: Another engine than the runner's; its module need not be preloaded.
+        """
+        factory = factory or self.factory
         started = time.monotonic()
         driver = WorkerHandle(self._nursery.address, f"driver of {one.id}", _DRIVER)
         try:
@@ -99,7 +106,7 @@ class Runner:
                 "run",
                 one.function.__module__,
                 one.function.__name__,
-                self.factory,
+                factory,
                 timeout=one.deadline,
             )
         except DeadlineError:
@@ -112,6 +119,6 @@ class Runner:
         finally:
             driver.close()
         status = Status(kind)
-        if status is Status.FAILED and one.advisory and not self.factory.is_own:
+        if status is Status.FAILED and one.advisory and not factory.is_own:
             status = Status.ADVISORY
         return CheckResult(one.id, one.title, status, reason, time.monotonic() - started)
