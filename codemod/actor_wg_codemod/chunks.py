@@ -67,14 +67,15 @@ def _statement_lines(source: Source, tree: ast.Module, line: int) -> tuple[int, 
 
 def _blocks(source: Source, node: ast.stmt) -> Iterator[list[ast.stmt]]:
     """The blocks of a compound statement that start on a line of their own."""
-    for owner in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+    owners: list[ast.AST] = [node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())]
+    for owner in owners:  # which grows by each elif
         for name in ("body", "orelse", "finalbody"):
             block = getattr(owner, name, None)
             if not block or not isinstance(block, list):
                 continue
             line = source.lines[_first_line(block[0]) - 1].lstrip()
             if name == "orelse" and isinstance(block[0], ast.If) and line.startswith("elif"):
-                yield from _blocks(source, block[0])
+                owners.append(block[0])
             elif _starts_line(source, block[0]):
                 yield block
 

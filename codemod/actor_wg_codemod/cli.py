@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from actor_wg_codemod import __version__
 from actor_wg_codemod.arguments import CommandLineError, parse
 from actor_wg_codemod.discovery import Tree, UsageError, discover, for_stdin
+from actor_wg_codemod.progress import Progress, wants_color
 from actor_wg_codemod.selection import CodeError, Selection, parse_codes
 from actor_wg_codemod.settings import Settings, SettingsError, load, valid_root
 
@@ -80,13 +81,13 @@ def _run(arguments: argparse.Namespace) -> int:
         overlay = {tree.targets[0].path: data}
     else:
         tree, data, overlay = discover(arguments.paths or ["."], exclude), b"", {}
-    options = _options(arguments, settings, overlay)
-    if migrating:
-        allow_dirty = arguments.allow_dirty
-        write = writes and not from_stdin
-        run = runner.migrate(tree, options, write=write, allow_dirty=allow_dirty)
-    else:
-        run = runner.check(tree, options)
+    with Progress(len(tree.targets), enabled=not arguments.quiet) as bar:
+        options = _options(arguments, settings, overlay, bar)
+        if migrating:
+            write, allow_dirty = writes and not from_stdin, arguments.allow_dirty
+            run = runner.migrate(tree, options, write=write, allow_dirty=allow_dirty)
+        else:
+            run = runner.check(tree, options)
     if migrating and arguments.report:
         from actor_wg_codemod import review
 
@@ -119,7 +120,7 @@ def _settings_folder(arguments: argparse.Namespace, from_stdin: bool) -> Path:
 
 
 def _options(
-    arguments: argparse.Namespace, settings: Settings, overlay: dict[str, bytes]
+    arguments: argparse.Namespace, settings: Settings, overlay: dict[str, bytes], bar: Progress
 ) -> Options:
     from actor_wg_codemod.runner import Options
 
@@ -134,6 +135,7 @@ def _options(
         reverse=arguments.reverse,
         jobs=arguments.jobs,
         overlay=overlay,
+        progress=lambda _: bar.advance(),
     )
 
 
@@ -160,7 +162,8 @@ def _print(
             _write_bytes((run.changed[0].new if run.changed else None) or data)
         sys.stderr.write(output.text(output.results(run)))
     else:
-        sys.stdout.write(output.findings(run, arguments.output_format))
+        color = wants_color(sys.stdout)
+        sys.stdout.write(output.findings(run, arguments.output_format, color=color))
     sys.stdout.flush()
     for problem in run.problems:
         _say(output.problem_line(problem))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod.model import Edit, FileResult, Finding, Problem, Safety, Span
+from actor_wg_codemod.progress import Paint
 
 if TYPE_CHECKING:
     from typing import Any
@@ -21,10 +22,10 @@ def results(run: Run) -> list[FileResult]:
     return found + [FileResult(problem.path, [], problem) for problem in run.problems]
 
 
-def findings(run: Run, output_format: str) -> str:
-    """The listed findings in one of `FORMATS`."""
+def findings(run: Run, output_format: str, *, color: bool = False) -> str:
+    """The listed findings in one of `FORMATS`; only text can have colors."""
     if output_format == "text":
-        return text(results(run))
+        return text(results(run), color=color)
     if output_format == "json":
         return as_json(results(run))
     from actor_wg_codemod import formats
@@ -34,15 +35,18 @@ def findings(run: Run, output_format: str) -> str:
     )
 
 
-def text(listed: Iterable[FileResult]) -> str:
+def text(listed: Iterable[FileResult], *, color: bool = False) -> str:
     """One line for each finding; `[*]` marks those that have a fix."""
+    paint = Paint(enabled=color)
     lines = []
     for result in listed:
+        path = paint(result.path, "bold")
         for finding in result.findings:
-            fixable = "[*] " if finding.fix else ""
+            fixable = f"[{paint('*', 'cyan')}] " if finding.fix else ""
             cell = f"cell {finding.cell}:" if finding.cell is not None else ""
-            place = f"{result.path}:{cell}{finding.span.line}:{finding.span.column + 1}"
-            lines.append(f"{place}: {finding.code} {fixable}{finding.message}\n")
+            place = f"{path}:{cell}{finding.span.line}:{finding.span.column + 1}"
+            code = paint(finding.code, "bold", "red")
+            lines.append(f"{place}: {code} {fixable}{finding.message}\n")
     return "".join(lines)
 
 

@@ -21,8 +21,8 @@ _WORTH_A_POOL = 64
 """Files to change from which on processes save more time than they cost."""
 _SHOWN_DIRTY = 5
 
-Progress = Callable[[int, int], None]
-"""Called with how many files are done, of how many."""
+Progress = Callable[[int], None]
+"""Called with how many of the tree's targets are done."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def check(tree: Tree, options: Options, analysis: Analysis | None = None) -> Run
     hidden = unread = 0
     for number, target in enumerate(tree.targets):
         if options.progress is not None:
-            options.progress(number, len(tree.targets))
+            options.progress(number)
         if not analysis.relevant(target.path):
             continue
         result = _findings(analysis, target.path)
@@ -231,6 +231,8 @@ def _edited_or_reason(job: Job) -> bytes | str:
         return editing.edited(job)
     except RefusedError as error:
         return f"left alone: {error}"
+    except RecursionError:
+        return "left alone: nested too deeply for this Python"
 
 
 def _refuse_dirty(root: Path, paths: Iterable[str]) -> None:

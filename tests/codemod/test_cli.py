@@ -296,6 +296,17 @@ def test_names_that_the_terminal_cannot_show_are_no_error(tmp_path):
     assert done.returncode == 0
 
 
+def test_a_terminal_gets_colors_and_a_pipe_does_not(tmp_path):
+    project(tmp_path, a=SAFE)
+    reading, writing = os.openpty()
+    with os.fdopen(writing, "wb") as terminal:
+        shell(tmp_path, "check", ".", stdout=terminal, TERM="xterm")
+    with os.fdopen(reading, "rb", buffering=0) as screen:
+        shown = screen.read(1000)
+    assert shown.startswith(b"\x1b[1ma.py\x1b[0m:2:38: \x1b[1;31mAWG001\x1b[0m [\x1b[36m*\x1b[0m] ")
+    assert b"\x1b" not in shell(tmp_path, "check", ".", TERM="xterm").stdout
+
+
 def test_a_reader_that_goes_away_is_no_error(tmp_path):
     project(tmp_path, a=SAFE)
     reading, writing = os.pipe()

@@ -114,7 +114,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(tmp_path, change, reason):
     path = project(tmp_path) / "m000.py"
     seen = []
 
-    def meanwhile(done, _):
+    def meanwhile(done):
         if done == 1:  # the first file has been read
             change(path)
             seen.append(

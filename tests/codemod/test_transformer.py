@@ -137,6 +137,16 @@ def test_too_deep_for_libcst_is_refused():
         transformer.apply(Source(text), parse(text), edits_of(Source(text)))
 
 
+def test_a_long_chain_of_elif_is_no_nesting():
+    text = "if a:\n    b\n" + "elif c:\n    f(trainer=1)\n" * 900
+    edits = edits_of(Source(text))
+    try:
+        tree = parse(text)
+    except SourceError:
+        pytest.skip("too deep for this Python's own parser")
+    assert transformer.apply(Source(text), tree, edits[-1:]).count("actor_wg") == 1
+
+
 def test_small_statements_are_all_that_libcst_sees():
     body = "".join(f"    x{n} = {n}\n" for n in range(1000))
     text = f"def f():\n{body}    g(trainer=1)\n{body}\nclass A:\n    def h(self, trainer): ...\n"
