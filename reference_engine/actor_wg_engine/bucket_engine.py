@@ -351,6 +351,7 @@ class BucketEngine(CheckpointEngine):
             publish,
             wire.body_size,
             wire.MAX_BODY_BYTES,
+            self._views,
         )
         try:
             for name, tensor in iterator:

@@ -110,6 +110,7 @@ class Packer:
             and whether it is the last. The bucket belongs to the transport from then on.
         body_size: upper bound of what a segment adds to the header.
         max_body: a bucket is closed early before its header grows larger than this.
+        views: keeps the views into the buckets over many syncs.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Packer:
         publish: Callable[[torch.Tensor, list[TensorMeta], int, bool], None],
         body_size: Callable[[str, torch.Size], int],
         max_body: int,
+        views: ViewCache | None = None,
     ) -> None:
         check_bucket_size(bucket_size)
         self._bucket_size = bucket_size
@@ -126,6 +128,7 @@ class Packer:
         self._publish = publish
         self._body_size = body_size
         self._max_body = max_body
+        self._views = views if views is not None else ViewCache()
         self._bucket: torch.Tensor | None = None
         self._segments: list[TensorMeta] = []
         self._used = 0
@@ -149,15 +152,15 @@ class Packer:
         for fresh, chunk_offset, chunk_size, offset in place(nbytes, self._used, self._bucket_size):
             if fresh and self._segments:
                 self._close(last=False)
-            bucket = self.current()
-            if chunk_size:
-                if chunk_size == nbytes and tensor.is_contiguous():
-                    source = tensor.view(-1).view(torch.uint8)
-                else:
-                    chunks = as_bytes(tensor) if chunks is None else chunks
-                    source = chunks[chunk_offset : chunk_offset + chunk_size]
-                bucket[offset : offset + chunk_size].copy_(source, non_blocking=True)
-            self._segments.append(TensorMeta(name, shape, dtype, chunk_offset, chunk_size, offset))
+            meta = (name, shape, dtype, chunk_offset, chunk_size, offset)
+            segment, target = self._views.segment(meta, self.current())
+            if chunk_size == nbytes:
+                target.copy_(tensor, non_blocking=True)
+            else:
+                chunks = as_bytes(tensor) if chunks is None else chunks
+                source = chunks[chunk_offset : chunk_offset + chunk_size]
+                target.copy_(source, non_blocking=True)
+            self._segments.append(segment)
             self._used = offset + chunk_size
             self._body += body
         self._names.add(name)
@@ -300,31 +303,55 @@ class Reassembler:
         self._bytes = None if whole else tensor.view(-1).view(torch.uint8)
 
 
+Segment = tuple[str, "torch.Size", "torch.dtype", int, int, int]
+
+
 class ViewCache:
     """Keeps the views into the buckets, as building 300 of them costs as much as copying them.
 
-    A view of a whole tensor has its dtype and shape; a view of a chunk is flat bytes. Equal header
-    bodies over the same memory have equal views.
+    A view of a whole tensor has its dtype and shape; a view of a chunk is flat bytes. Over the same
+    memory, equal segments have equal views, and so have equal header bodies.
     """
 
-    def __init__(self, limit: int = 1024) -> None:
+    def __init__(self, limit: int = 16384) -> None:
         self._limit = limit
-        self._kept: OrderedDict[tuple[int, bytes], list[torch.Tensor]] = OrderedDict()
+        self._buckets: OrderedDict[tuple[int, bytes], list[torch.Tensor]] = OrderedDict()
+        self._segments: OrderedDict[tuple[int, Segment], tuple[TensorMeta, torch.Tensor]] = (
+            OrderedDict()
+        )
 
     def of(self, header: Header, bucket: torch.Tensor) -> list[torch.Tensor]:
-        """Return one view for each segment of a bucket."""
+        """Return one view for each segment of a received bucket."""
         key = (bucket.data_ptr(), header.body)
-        views = self._kept.get(key)
+        views = self._buckets.get(key)
         if views is None:
             views = [_view(meta, bucket) for meta in header.segments]
-            self._kept[key] = views
-            if len(self._kept) > self._limit:
-                self._kept.popitem(last=False)
+            self._buckets[key] = views
+            if len(self._buckets) > self._limit // 16:
+                self._buckets.popitem(last=False)
         return views
+
+    def segment(self, fields: Segment, bucket: torch.Tensor) -> tuple[TensorMeta, torch.Tensor]:
+        """Return the meta of a segment and its view, for the source to fill.
+
+        Args:
+            fields: the fields of the `TensorMeta`, in its order.
+            bucket: where it lies.
+        """
+        key = (bucket.data_ptr(), fields)
+        kept = self._segments.get(key)
+        if kept is None:
+            meta = TensorMeta(*fields)
+            kept = (meta, _view(meta, bucket))
+            self._segments[key] = kept
+            if len(self._segments) > self._limit:
+                self._segments.popitem(last=False)
+        return kept
 
     def clear(self) -> None:
         """Drop all views, so that the memory under them can be freed."""
-        self._kept.clear()
+        self._buckets.clear()
+        self._segments.clear()
 
 
 def _view(meta: TensorMeta, bucket: torch.Tensor) -> torch.Tensor:

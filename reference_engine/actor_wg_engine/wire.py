@@ -10,6 +10,7 @@ this group know.
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass, replace
 from math import prod
@@ -251,10 +252,13 @@ def decode(
     header = Header(stream, actual, found_sequence, flags, payload_bytes, digest, body=body)
     if flags & FAILED:
         return replace(header, failure=body.decode(errors="replace"))
-    return _with_segments(header, body, count)
+    tensors, segments = _segments_of(body, count, payload_bytes)
+    return replace(header, tensors=tensors, segments=segments)
 
 
-def _with_segments(header: Header, body: bytes, count: int) -> Header:
+@functools.lru_cache(maxsize=1024)
+def _segments_of(body: bytes, count: int, payload_bytes: int) -> tuple[int, tuple[TensorMeta, ...]]:
+    """Decode and check a body. Kept, as the buckets of the next sync are laid out the same."""
     try:
         decoded = _decode_body(body)
     except msgspec.DecodeError as error:
@@ -264,9 +268,9 @@ def _with_segments(header: Header, body: bytes, count: int) -> Header:
     segments = []
     end = 0
     for segment in decoded.segments:
-        segments.append(_checked(segment, end, header.payload_bytes))
+        segments.append(_checked(segment, end, payload_bytes))
         end = segment.offset + segment.chunk_size
-    return replace(header, tensors=decoded.tensors, segments=tuple(segments))
+    return decoded.tensors, tuple(segments)
 
 
 def _checked(segment: _Segment, end: int, payload_bytes: int) -> TensorMeta:
