@@ -1,39 +1,20 @@
 """Finds a project's root, the files that can matter, and which of them to report on.
 
-In a git checkout git itself says which files there are (https://git-scm.com/docs/git-ls-files);
-elsewhere a walk leaves out virtual environments, build output and caches.
+The root is the top of a git checkout, else the nearest folder with project metadata.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import translate
 from pathlib import Path
 
 from actor_wg_codemod import git
+from actor_wg_codemod.listing import REPORTED, Listing, excluder, is_below, relative
 from actor_wg_codemod.model import Problem
 
-REPORTED = (".py", ".pyi", ".ipynb", ".yaml", ".yml", ".md", ".markdown", ".rst", ".rest")
-"""Kinds of files that can have findings."""
-_SETTINGS = (".sh", ".bash", ".zsh", ".ksh", ".slurm", ".sbatch")
-_METADATA = re.compile(
-    r"(?:.*/)?(?:pyproject\.toml|setup\.cfg|Pipfile|Pipfile\.lock|(?:poetry|uv|pdm)\.lock|pylock\.toml|"
-    r"[^/]*(?:requirements|constraints)[^/]*\.(?:txt|in)|requirements/.*\.(?:txt|in))"
-)
-_ENVIRONMENTS = (".yml", ".yaml")
 _MARKERS = ("pyproject.toml", "setup.py", "setup.cfg")
-_SKIPPED_FOLDERS = frozenset(
-    {
-        ".git", ".hg", ".svn", ".tox", ".nox", ".eggs", ".mypy_cache", ".pytest_cache",
-        ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", "__pycache__", "__pypackages__",
-        "node_modules", "site-packages",
-    }
-)  # fmt: skip
-_BUILD_FOLDERS = frozenset({"build", "dist"})  # unless they are packages
 
 
 @dataclass(frozen=True)
@@ -75,29 +56,32 @@ def discover(paths: Sequence[str], exclude: Sequence[str] = ()) -> Tree:
     """
     given = [(shown, _resolve(shown)) for shown in paths]
     root, marked = _common_root(given)
-    listing = _Listing(root, _excluder(root, exclude))
+    listing = Listing(root, excluder(root, exclude))
     if marked:
         listing.collect(root)
     else:
         for _, path in given:
-            listing.collect(path if path.is_dir() else path.parent)
+            if path.is_dir():
+                listing.collect(path)
+            else:
+                listing.collect(path.parent, packages_only=True)
     targets: dict[str, Target] = {}
     problems: dict[str, Problem] = {}
     skipped = 0
     for shown, path in given:
-        relative = _relative(path, root)
+        below = relative(path, root)
         if path.is_dir():
-            for name in listing.below(relative) or listing.collect(path):
+            for name in listing.below(below) or listing.collect(path):
                 if name.endswith(REPORTED):
-                    targets.setdefault(name, Target(_joined(shown, relative, name), name))
+                    targets.setdefault(name, Target(_joined(shown, below, name), name))
             for problem in listing.problems:
-                if _is_below(problem.path, relative):
-                    name = _joined(shown, relative, problem.path)
+                if is_below(problem.path, below):
+                    name = _joined(shown, below, problem.path)
                     problems.setdefault(problem.path, Problem(name, problem.reason))
-            skipped += sum(_is_below(link, relative) for link in listing.links)
+            skipped += sum(is_below(link, below) for link in listing.links)
         elif path.name.endswith(REPORTED):
-            listing.files.add(relative)
-            targets[relative] = Target(shown, relative)
+            listing.files.add(below)
+            targets[below] = Target(shown, below)
         else:  # a shell's * names all kinds of files
             skipped += 1
     ordered = tuple(target for _, target in sorted(targets.items()))
@@ -119,11 +103,12 @@ def for_stdin(name: str | None, exclude: Sequence[str] = ()) -> Tree:
     if not path.name.endswith(REPORTED):
         raise UsageError(f"{shown}: not Python, a notebook, YAML, Markdown or reStructuredText")
     folder = path.parent.resolve() if path.parent.is_dir() else Path.cwd().resolve()
-    root = project_root(folder)
-    listing = _Listing(root, _excluder(root, exclude))
-    listing.collect(root)
-    relative = _relative(folder / path.name, root)
-    return Tree(root, tuple(sorted({*listing.files, relative})), (Target(shown, relative),))
+    marked = _project_root(folder)
+    root = marked or folder
+    listing = Listing(root, excluder(root, exclude))
+    listing.collect(root, packages_only=marked is None)
+    name_below = relative(folder / path.name, root)
+    return Tree(root, tuple(sorted({*listing.files, name_below})), (Target(shown, name_below),))
 
 
 def project_root(folder: Path) -> Path:
@@ -177,144 +162,7 @@ def _common_root(given: Iterable[tuple[str, Path]]) -> tuple[Path, bool]:
     return root, bool(marked)
 
 
-def _relative(path: Path, root: Path) -> str:
-    return "" if path == root else path.relative_to(root).as_posix()
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return not folder or path == folder or path.startswith(folder + "/")
-
-
 def _joined(shown: str, folder: str, path: str) -> str:
     """The name of a file below a folder, the way the folder was given."""
     inside = path[len(folder) + 1 :] if folder else path
     return inside if shown == "." else f"{shown.rstrip('/')}/{inside}"
-
-
-class _Excluder:
-    """Matches globs against a relative path, each folder above it, and their last names."""
-
-    def __init__(self, globs: Sequence[str], prefix: str) -> None:
-        patterns = []
-        for glob in globs:
-            cleaned = glob.removeprefix("./").rstrip("/")
-            patterns += [cleaned, prefix + cleaned] if prefix else [cleaned]
-        self._match = re.compile("|".join(translate(pattern) for pattern in patterns)).match
-        self._known: dict[str, bool] = {}
-
-    def __call__(self, path: str) -> bool:
-        if path not in self._known:
-            folder, _, name = path.rpartition("/")
-            hit = bool(self._match(path) or self._match(name))
-            self._known[path] = hit or (bool(folder) and self(folder))
-        return self._known[path]
-
-
-def _excluder(root: Path, globs: Sequence[str]) -> _Excluder | None:
-    if not globs:
-        return None
-    here = Path.cwd().resolve()
-    inside = root in here.parents
-    absolute = [os.path.relpath(g, root) if Path(g).is_absolute() else g for g in globs]
-    return _Excluder(absolute, here.relative_to(root).as_posix() + "/" if inside else "")
-
-
-class _Listing:
-    """Collects files, links that need no look, and problems, all named relative to the root."""
-
-    def __init__(self, root: Path, excluded: _Excluder | None) -> None:
-        self._root = root
-        self._excluded = excluded
-        self.files: set[str] = set()
-        self.links: set[str] = set()
-        self.problems: list[Problem] = []
-
-    def below(self, folder: str) -> list[str]:
-        """The collected files below a folder ('' is the root)."""
-        return [path for path in self.files if _is_below(path, folder)]
-
-    def collect(self, folder: Path) -> list[str]:
-        """Adds the files below `folder`; returns them all."""
-        entries = None
-        if (folder / ".git").exists():
-            # Where git cannot say, a walk finds the files as well, and some that git would ignore.
-            with contextlib.suppress(git.GitError):
-                entries = git.files(folder)
-        if entries is None:
-            self._walk(_relative(folder, self._root))
-        else:
-            for path, is_link in entries:
-                if is_link is None:
-                    is_link = (self._root / path).is_symlink()
-                if self._excluded and self._excluded(path):
-                    continue
-                if is_link:
-                    self._link(path)
-                elif wanted(path):
-                    self.files.add(path)
-        return self.below(_relative(folder, self._root))
-
-    def _walk(self, start: str) -> None:
-        folders = [start]
-        while folders:
-            folder = folders.pop()
-            prefix = folder + "/" if folder else ""
-            try:
-                with os.scandir(self._root / folder) as entries:
-                    listed = sorted(entries, key=lambda entry: entry.name)
-            except OSError as error:
-                reason = f"folder cannot be read: {error.strerror}"
-                self.problems.append(Problem(folder or ".", reason))
-                continue
-            names = {entry.name for entry in listed}
-            if folder != start and _is_left_out(folder.rpartition("/")[2], names):
-                continue
-            for entry in listed:
-                path = prefix + entry.name
-                if self._excluded and self._excluded(path):
-                    continue
-                if entry.is_symlink():
-                    self._link(path)
-                elif entry.is_dir(follow_symlinks=False):
-                    if entry.name not in _SKIPPED_FOLDERS:
-                        folders.append(path)
-                elif wanted(path) and entry.is_file(follow_symlinks=False):
-                    self.files.add(path)
-
-    def _link(self, path: str) -> None:
-        """Links are never followed: what they lead to inside the tree has its own name there."""
-        full = self._root / path
-        reason = None
-        try:
-            target = full.resolve(strict=True)
-        except FileNotFoundError:
-            reason = "a link to something that does not exist" if wanted(path) else None
-            if full.name.startswith(".#"):  # an editor's lock
-                return
-        except (OSError, RuntimeError):
-            reason = "a loop of links"
-        else:
-            is_folder = target.is_dir()
-            if is_folder and (target == full.parent or target in full.parents):
-                reason = f"a loop of links: leads back to {target}"
-            elif target != self._root and self._root not in target.parents:
-                if is_folder or wanted(path):
-                    reason = f"a link out of the tree, to {target}; not followed"
-            elif not is_folder and wanted(path):
-                self.links.add(path)
-        if reason is not None:
-            self.problems.append(Problem(path, reason))
-
-
-def wanted(path: str) -> bool:
-    """Whether any part of the analysis reads this kind of file."""
-    return path.endswith(REPORTED) or path.endswith(_SETTINGS) or bool(_METADATA.fullmatch(path))
-
-
-def is_metadata(path: str) -> bool:
-    """Whether a file may say which versions a project depends on."""
-    return bool(_METADATA.fullmatch(path)) or path.endswith(("setup.py", *_ENVIRONMENTS))
-
-
-def _is_left_out(name: str, names: set[str]) -> bool:
-    return "pyvenv.cfg" in names or (name in _BUILD_FOLDERS and "__init__.py" not in names)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from actor_wg_codemod.discovery import Tree, is_metadata
+from actor_wg_codemod.discovery import Tree
+from actor_wg_codemod.listing import is_metadata
 from actor_wg_codemod.renames import VERL
 
 _SHOWN = 3

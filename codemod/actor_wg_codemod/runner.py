@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from actor_wg_codemod import editing, git, writer
+from actor_wg_codemod import editing, git, noqa, writer
 from actor_wg_codemod import source as reading
 from actor_wg_codemod.analysis import Analysis
 from actor_wg_codemod.discovery import Target, Tree, UsageError
 from actor_wg_codemod.editing import Job, RefusedError
 from actor_wg_codemod.model import FileResult, Finding, Problem
-from actor_wg_codemod.selection import NoqaLines, Selection
+from actor_wg_codemod.selection import Selection
 
 _WORTH_A_POOL = 64
 """Files to change from which on processes save more time than they cost."""
@@ -113,7 +113,7 @@ def check(tree: Tree, options: Options, analysis: Analysis | None = None) -> Run
         if not result.findings:
             continue
         source = analysis.source(target.path)
-        found = list(_without_noqa(target.path, source, result.findings))
+        found = list(noqa.without_silenced(target.path, source, result.findings))
         hidden += sum(map(selection.hides_as_unsafe, found))
         shown = sorted(filter(selection.shows, found), key=_order)
         if shown:
@@ -172,36 +172,6 @@ def _findings(analysis: Analysis, path: str) -> FileResult:
 
 def _order(finding: Finding) -> tuple[int, int, int, str]:
     return (finding.cell or 0, finding.span.line, finding.span.column, finding.code)
-
-
-def _without_noqa(
-    path: str, source: reading.Source | None, findings: Iterable[Finding]
-) -> Iterator[Finding]:
-    if source is None or "noqa" not in source.text.lower():
-        yield from findings
-        return
-    if path.endswith(".ipynb"):
-        yield from _without_noqa_in_cells(path, source, findings)
-        return
-    lines = NoqaLines(source, python=path.endswith(editing.PYTHON))
-    for finding in findings:
-        if not lines.silences(finding.span.line, finding.code):
-            yield finding
-
-
-def _without_noqa_in_cells(
-    path: str, source: reading.Source, findings: Iterable[Finding]
-) -> Iterator[Finding]:
-    from actor_wg_codemod import documents
-    from actor_wg_codemod.selection import is_silenced
-
-    view = documents.view(path, source.text)
-    lines = view.source.split("\n")
-    rows = {(row.cell, row.line): text for row, text in zip(view.rows, lines, strict=False)}
-    for finding in findings:
-        text = rows.get((finding.cell, finding.span.line), "")
-        if not is_silenced(text, finding.code):
-            yield finding
 
 
 def _edited(jobs: Sequence[Job], options: Options) -> Iterator[bytes | str]:

@@ -1,14 +1,13 @@
-"""Which findings are shown: codes selected and ignored the way flake8 does it, and `# noqa`."""
+"""Which findings are shown: codes selected and ignored the way flake8 does it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from actor_wg_codemod.model import Finding, Safety
-from actor_wg_codemod.source import Source
 
 CODES = (
     "AWG001", "AWG002", "AWG003", "AWG011", "AWG012", "AWG013", "AWG021",
@@ -18,8 +17,6 @@ _OPT_IN = ("AWG1", "AWG2")
 """Groups that only an entry of `--select` longer than the common prefix turns on."""
 _NAMING = "AWG1"
 
-# What flake8 takes for the comment; anything after the codes is ignored.
-_NOQA = re.compile(r"# noqa(?::[\s]?(?P<codes>(?:[A-Z]+[0-9]+(?:[,\s]+)?)+))?", re.IGNORECASE)
 _SEPARATOR = re.compile(r"[,\s]+")
 
 
@@ -88,50 +85,3 @@ def parse_codes(entries: Iterable[str]) -> tuple[str, ...]:
                 raise CodeError(f"unknown code {code!r}; the codes are {', '.join(CODES)}")
             codes.append(known)
     return tuple(codes)
-
-
-class NoqaLines:
-    """The `# noqa` comments of a file. They count on every line of a string or a backslash
-    continuation that ends on theirs, as flake8 has it."""
-
-    def __init__(self, source: Source, *, python: bool) -> None:
-        self._lines = source.lines
-        self._groups: dict[int, tuple[int, int]] = {}
-        if python and _NOQA.search(source.text):
-            self._groups = _joined_lines(source)
-
-    def silences(self, line: int, code: str) -> bool:
-        """Whether a finding of `code` on `line` is not to be shown."""
-        first, last = self._groups.get(line, (line, line))
-        return is_silenced("\n".join(self._lines[first - 1 : last]), code)
-
-
-def is_silenced(text: str, code: str) -> bool:
-    """Whether the line's `# noqa`, if it has one, covers the code."""
-    match = _NOQA.search(text)
-    if match is None:
-        return False
-    if match["codes"] is None:
-        return True
-    listed = filter(None, _SEPARATOR.split(match["codes"]))
-    return any(code.startswith(entry.upper()) for entry in listed)
-
-
-def _joined_lines(source: Source) -> dict[int, tuple[int, int]]:
-    import tokenize
-
-    lines: Sequence[str] = [line + "\n" for line in source.lines]
-    groups: dict[int, tuple[int, int]] = {}
-    first, last = len(lines) + 1, 0
-    try:
-        for token in tokenize.generate_tokens(iter(lines).__next__):
-            if token.type in (tokenize.ENDMARKER, tokenize.DEDENT):
-                continue
-            first, last = min(first, token.start[0]), max(last, token.end[0])
-            if token.type in (tokenize.NL, tokenize.NEWLINE):
-                if last > first:
-                    groups.update(dict.fromkeys(range(first, last + 1), (first, last)))
-                first, last = len(lines) + 1, 0
-    except (tokenize.TokenError, SyntaxError):
-        return {}
-    return groups

@@ -103,6 +103,25 @@ def test_the_root_is_the_nearest_folder_with_metadata(tmp_path, marker):
     assert [target.path for target in tree.targets] == ["pkg/a.py"]
 
 
+def test_in_a_checkout_untracked_environments_and_build_output_are_left_out_too(tmp_path):
+    tracked = ["a.py", "build/tool.py", "site-packages/kept.py"]
+    tree_of(tmp_path, *tracked)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    names = ["env/pyvenv.cfg", "env/lib/x.py", "build/lib/x.py", "dist/x.py", "node_modules/x.py"]
+    tree_of(tmp_path, *names, "pkg/build/__init__.py", "pkg/build/new.py", "new.py")
+    found = [target.path for target in discover([str(tmp_path)]).targets]
+    assert found == sorted([*tracked, "new.py", "pkg/build/__init__.py", "pkg/build/new.py"])
+
+
+def test_around_a_lone_file_only_importable_folders_are_looked_into(tmp_path):
+    tree_of(tmp_path, "a.py", "b.py", "pkg/__init__.py", "pkg/sub/c.py", "data/d.py")
+    tree_of(tmp_path, "pkg/inner/__init__.py")
+    tree = discover([str(tmp_path / "a.py")])
+    assert tree.files == ("a.py", "b.py", "pkg/__init__.py", "pkg/inner/__init__.py")
+    assert set(for_stdin(str(tmp_path / "a.py")).files) == set(tree.files)
+
+
 def test_without_a_marker_the_root_is_the_folder_given(tmp_path):
     tree_of(tmp_path, "a/x.py", "b/y.py", "c/z.py")
     assert discover([str(tmp_path / "a")]).root == tmp_path / "a"
