@@ -6,10 +6,12 @@ import ast
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from actor_wg_codemod import documents, renames
+from actor_wg_codemod import advice as blocking
+from actor_wg_codemod import document_sites, documents, renames
 from actor_wg_codemod.bindings import Module
 from actor_wg_codemod.evaluate import Evaluator
 from actor_wg_codemod.model import FileResult, Finding, Problem
+from actor_wg_codemod.naming import Naming
 from actor_wg_codemod.project import PYTHON, Project
 from actor_wg_codemod.sites import Sites
 from actor_wg_codemod.source import Source, SourceError, decode, parse
@@ -23,6 +25,7 @@ class Analysis:
         files: all files of the project, relative to `root`, with forward slashes.
         verl_roots: import paths under which copies of verl live that are not found by their layout.
         naming: whether the AWG1xx findings are wanted too; they are not looked for otherwise.
+        advice: the same for AWG2xx, which any Python file can have.
         reverse: look for the new names and turn them into the old ones.
         overlay: bytes that stand in for the content of a file on disk.
     """
@@ -34,6 +37,7 @@ class Analysis:
         *,
         verl_roots: Sequence[str] = (),
         naming: bool = False,
+        advice: bool = False,
         reverse: bool = False,
         overlay: Mapping[str, bytes] | None = None,
     ) -> None:
@@ -43,13 +47,34 @@ class Analysis:
         )
         self.evaluator = Evaluator(self.project)
         self.naming = naming
+        self.advice = advice
         self._sources: dict[str, Source] = {}
 
     def relevant(self, path: str) -> bool:
         """Whether a file can have findings at all; decided by a search of the project's bytes."""
         if path.endswith(PYTHON):
-            return path in self.project.connected
-        return documents.kind(path) is not None
+            if path in self.project.connected or (self.naming and self._may_say(path)):
+                return True
+            return self.advice and blocking.may_block(self._bytes(path))
+        if documents.kind(path) is None:
+            return False
+        names, data = self.project.vocabulary, self._bytes(path)
+        if document_sites.may_have_sites(path, data, names, naming=self.naming):
+            return True
+        return self.advice and path.endswith(".ipynb") and blocking.may_block(data)
+
+    def _may_say(self, path: str) -> bool:
+        """Whether a file that has to do with verl's engine holds an old name in any role."""
+        if path not in self.project.reached:
+            return False
+        data = self._bytes(path)
+        return any(word.encode() in data for word in self.project.vocabulary.table)
+
+    def _bytes(self, path: str) -> bytes:
+        try:
+            return self.project.read(path)
+        except OSError:
+            return b""
 
     def source(self, path: str) -> Source | None:
         """The decoded text of a file that has been analysed."""
@@ -86,7 +111,16 @@ class Analysis:
         return FileResult(path, self._module_findings(module))
 
     def _module_findings(self, module: Module) -> list[Finding]:
-        return Sites(self.evaluator, module).findings()
+        path, project = module.path, self.project
+        known = path in project.files and path.endswith(PYTHON)
+        found: list[Finding] = []
+        if not known or path in project.connected:
+            found = Sites(self.evaluator, module).findings()
+        if self.naming and (not known or path in project.reached):
+            found += Naming(self.evaluator, module, found).findings()
+        if self.advice:
+            found += blocking.findings(self.evaluator, module)
+        return sorted(found, key=lambda f: (f.span, f.code))
 
     def _document(self, path: str, source: Source) -> FileResult:
-        return FileResult(path)
+        return document_sites.findings(path, source.text, self.evaluator, self._module_findings)
