@@ -163,3 +163,31 @@ class TorchDistributedCheckpointEngine(BucketEngine):
     def _take_store_listener(self) -> socket.socket | None:
         listener, self._store_listener = self._store_listener, None
         return listener
+
+
+@CheckpointEngineRegistry.register("hccl")
+class HCCLCheckpointEngine(TorchDistributedCheckpointEngine):
+    """The same over HCCL on Ascend NPUs. Elsewhere it plans, and refuses to prepare."""
+
+    capabilities = Capabilities(
+        devices=("npu",), keeps_group=True, can_abort=True, in_place=True, carries_version=True
+    )
+    accelerator = "npu"
+
+    @classmethod
+    def default_device(cls) -> str:
+        """Always the NPU: there is no fallback that would deserve the name."""
+        return "npu"
+
+    def describe(self) -> dict[str, Any]:
+        """Describe this worker.
+
+        Raises:
+            EngineError: there is no NPU here.
+        """
+        if not hasattr(torch, "npu"):
+            raise EngineError(
+                "backend 'hccl' needs an Ascend NPU and the package torch_npu, which are not here; "
+                "use 'nccl' on GPUs and on CPU"
+            )
+        return super().describe()
