@@ -183,10 +183,10 @@ def _print(
 
 def _engine(argv: Sequence[str]) -> int:
     try:
-        from actor_wg_engine import cli as engine
-    except ModuleNotFoundError as error:
+        import actor_wg_engine.cli as engine
+    except ImportError as error:
         _say(
-            f"error: actor-wg {argv[0]} needs the engine extra ({error.name} is missing): "
+            f"error: actor-wg {argv[0]} needs the engine extra ({error}): "
             'pip install "actor-wg[engine]"'
         )
         return 2
