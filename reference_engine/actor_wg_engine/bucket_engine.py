@@ -30,6 +30,7 @@ from actor_wg_engine.contract import CheckpointEngine, TensorMeta, Weights
 from actor_wg_engine.errors import (
     EngineError,
     PeerLostError,
+    ReceiverError,
     StaleBucketError,
     SyncAbortedError,
     SyncTimeoutError,
@@ -324,7 +325,7 @@ class BucketEngine(CheckpointEngine):
         if failed:
             self._hang_up()
             lines = "; ".join(f"group rank {rank}: {text}" for rank, text in failed.items())
-            raise EngineError(f"not every receiver got version {version}: {lines}")
+            raise ReceiverError(f"not every receiver got version {version}: {lines}")
         seconds = time.monotonic() - began
         return {"seconds": seconds, "bytes": self._moved, "buckets": self._sequence}
 

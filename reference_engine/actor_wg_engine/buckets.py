@@ -83,16 +83,20 @@ def dense(name: object, tensor: object) -> torch.Tensor:
             f"the weights yielded ({type(name).__name__}, {type(tensor).__name__}); "
             "pairs of a name and a tensor are due"
         )
-    gather = getattr(tensor, "full_tensor", None)
-    if gather is not None:
-        tensor = cast("torch.Tensor", gather())
+    if type(tensor) is not torch.Tensor:
+        gather = getattr(tensor, "full_tensor", None)
+        tensor = tensor if gather is None else cast("torch.Tensor", gather())
     if tensor.is_meta:
         raise TensorError(f"{name!r} is a meta tensor without data; materialize it before the sync")
     if tensor.layout != torch.strided or tensor.is_nested:
         raise TensorError(f"{name!r} has layout {tensor.layout}; send it dense (to_dense())")
     if tensor.is_quantized:
         raise TensorError(f"{name!r} is quantized; send its int_repr() and its scales as tensors")
-    return tensor.detach().resolve_conj().resolve_neg()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    return tensor
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -14,11 +14,14 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import ray
 
-from actor_wg_engine.errors import PeerLostError, SyncAbortedError
+from actor_wg_engine.errors import PeerLostError, ReceiverError, SyncAbortedError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 K = TypeVar("K", bound=Hashable)
+
+#: Errors that a worker raises because of another one.
+_CONSEQUENCES = (PeerLostError, ReceiverError, SyncAbortedError)
 
 
 def awaitable_or_blocking(
@@ -36,8 +39,10 @@ def awaitable_or_blocking(
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run(coroutine)
-        return coroutine
+            running = False
+        else:
+            running = True
+        return coroutine if running else asyncio.run(coroutine)
 
     return call
 
@@ -198,5 +203,5 @@ def classify(error: BaseException) -> Failure:
     if isinstance(error, ray.exceptions.RayActorError):
         return Failure(Kind.DEAD, "its process died")
     cause = getattr(error, "cause", None) or error
-    kind = Kind.VICTIM if isinstance(cause, (PeerLostError, SyncAbortedError)) else Kind.RAISED
+    kind = Kind.VICTIM if isinstance(cause, _CONSEQUENCES) else Kind.RAISED
     return Failure(kind, f"{type(cause).__name__}: {cause}")

@@ -39,6 +39,10 @@ class SyncAbortedError(EngineError):
     """`abort()` was called while the operation was running."""
 
 
+class ReceiverError(EngineError):
+    """The source is fine, but not every receiver got everything; it names them."""
+
+
 class SyncError(EngineError):
     """One `update_weights` did not reach every replica.
 

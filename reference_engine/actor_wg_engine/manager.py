@@ -385,13 +385,11 @@ class CheckpointEngineManager:
 
     def _in_process(self) -> bool:
         """Whether every rollout worker is an actor worker, so that no bytes need to travel."""
+        if self.backend != "naive" or not self._tracked:
+            return False
         actors = getattr(self.actor_wg, "workers", [])
         workers = [worker for entry in self._tracked for worker in entry.workers]
-        return (
-            self.backend == "naive"
-            and bool(workers)
-            and all(any(worker == actor for actor in actors) for worker in workers)
-        )
+        return all(any(worker == actor for actor in actors) for worker in workers)
 
     async def _update_in_process(self, version: int | None, seconds: float) -> dict[str, Any]:
         started = self.actor_wg.update_weights(global_steps=version, mode=self.backend)

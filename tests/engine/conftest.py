@@ -139,12 +139,18 @@ class World:
         adapter: Any = None,
         bucket_megabytes: int = 1,
         deadlines: Deadlines | None = None,
+        custom_backend_module: str | None = None,
+        pythonpath: str = "",
         **engine_kwargs: Any,
     ) -> None:
+        self.options: dict[str, Any] = {"num_cpus": 0.1}
+        if pythonpath:
+            self.options["runtime_env"] = {"env_vars": {"PYTHONPATH": pythonpath}}
         self.config = CheckpointEngineConfig(
             backend=backend,
             update_weights_bucket_megabytes=bucket_megabytes,
             engine_kwargs={backend: engine_kwargs},
+            custom_backend_module=custom_backend_module,
         )
         self.weights = weights
         self.adapter = adapter
@@ -165,12 +171,12 @@ class World:
                 {"config": self.config, "weights": self.weights, "is_master": rank == 0}
                 for rank in range(count)
             ],
-            num_cpus=0.1,
+            **self.options,
         )
 
     def spawn_replica(self, rank: int, size: int) -> Replica:
         arguments = [{"config": self.config, "server_adapter": self.adapter} for _ in range(size)]
-        group = WorkerGroup.spawn(Rollout, arguments, num_cpus=0.1)
+        group = WorkerGroup.spawn(Rollout, arguments, **self.options)
         return Replica(group.workers, rank, self.log)
 
     @property

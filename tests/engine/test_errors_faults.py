@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from actor_wg_engine import Deadlines, SyncError
+from actor_wg_engine import Deadlines, EngineError, SyncError
 
 torch = pytest.importorskip("torch")
 
@@ -64,7 +63,7 @@ def run_and(manager, version, meanwhile, **kwargs):
     def target():
         try:
             manager.update_weights(global_steps=version, **kwargs)
-        except BaseException as error:
+        except (EngineError, ValueError) as error:
             result["error"] = error
 
     thread = threading.Thread(target=target)
@@ -194,9 +193,7 @@ def test_a_frozen_rollout_runs_into_the_deadline(three):
     w = three
     pid = w.pids()[1]
     try:
-        error, seconds = run_and(
-            w.manager, 2, lambda: os.kill(pid, signal.SIGSTOP), timeout_s=2.0
-        )
+        error, seconds = run_and(w.manager, 2, lambda: os.kill(pid, signal.SIGSTOP), timeout_s=2.0)
         if error is None:  # it was done before it could be frozen
             error, seconds = run_and(w.manager, 3, lambda: None, timeout_s=2.0)
         assert isinstance(error, SyncError)
