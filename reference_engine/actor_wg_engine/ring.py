@@ -8,11 +8,16 @@ adding its own, so that the source returns when every rank has consumed everythi
 
 A `Mover` moves bytes, headers and credits; the lines to both neighbors tell of failures. An error of
 one rank ends the sync in all ranks, with the text of the rank where it began.
+
+During a sync a second thread keeps things moving while the engine's thread has nothing to do, as it
+waits for its consumer: buckets that were posted must arrive, and failures must be passed on, all the
+same.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
@@ -32,7 +37,7 @@ _LONGEST_SLEEP = 1e-3
 
 
 class Mover(Protocol):
-    """What a transport does for a ring. One thread calls it, and every call returns at once.
+    """What a transport does for a ring. Every call returns at once; no two run at the same time.
 
     Sequence numbers count the buckets of a group from 0, over all its syncs.
     """
@@ -107,10 +112,16 @@ class RingLink(Link):
         self._sequence = 0  # buckets published, or handed out
         self._released = 0
         self._credited = 0
+        self._lock = threading.Lock()
+        self._broken: EngineError | None = None
+        self._running = threading.Event()
+        self._closed = False
+        self._pump = threading.Thread(target=self._keep_moving, name="ring", daemon=True)
+        self._pump.start()
 
     def acquire(self, deadline: Deadline) -> torch.Tensor:
         """Wait until the slot has left for the next rank."""
-        self.idle = False
+        self._begin()
         with self._failing():
             self._wait(
                 lambda: self._mover.posted(self._sequence - len(self._slots)),
@@ -127,7 +138,7 @@ class RingLink(Link):
 
     def next_bucket(self, deadline: Deadline) -> tuple[bytes, torch.Tensor]:
         """Wait for the next bucket and pass it on."""
-        self.idle = False
+        self._begin()
         with self._failing():
             frame = self._wait(
                 lambda: self._mover.arrived(self._sequence), self.previous, deadline, "bucket"
@@ -140,8 +151,8 @@ class RingLink(Link):
 
     def release(self) -> None:
         """Credit the oldest slot, at once or when it has been passed on."""
-        with self._failing():
-            _wait_for_copies(self._slots[0])
+        _wait_for_copies(self._slots[0])
+        with self._failing(), self._lock:
             self._released += 1
             self._credit()
 
@@ -155,6 +166,7 @@ class RingLink(Link):
             self._wait(self._quiet, self.previous or following, deadline, "completion")
             if self.previous is not None:
                 self.previous.send_statuses({**statuses, self._rank: status}, deadline)
+        self._running.clear()
         self.idle = True
         return statuses if self.previous is None else {}
 
@@ -169,10 +181,37 @@ class RingLink(Link):
         stopped writing into our slots.
         """
         self._flag.set()
+        self._closed = True
+        self._running.set()
+        self._pump.join()
         for line in self._lines:
             line.end(None if self.idle else EngineError(f"group rank {self._rank} left the sync"))
             if self.idle or line is not self.previous:
                 line.close()
+
+    def _begin(self) -> None:
+        self.idle = False
+        self._running.set()
+
+    def _keep_moving(self) -> None:
+        while True:
+            self._running.wait()
+            if self._closed:
+                return
+            with self._lock:
+                try:
+                    self._move()
+                except EngineError as error:
+                    self._broken = self._tell(error)
+                    self._running.clear()
+            time.sleep(_LONGEST_SLEEP)
+
+    def _move(self) -> None:
+        # Lines first: what a dead peer left behind must not be taken for its answer.
+        for line in self._lines:
+            line.poll()
+        self._mover.progress()
+        self._credit()
 
     def _post(self, frame: bytes, nbytes: int, deadline: Deadline) -> None:
         if self._following is not None:
@@ -180,7 +219,8 @@ class RingLink(Link):
             self._wait(
                 lambda: self._mover.credited() >= due, self._following, deadline, "free slot"
             )
-            self._mover.post(self._sequence, frame, nbytes)
+            with self._lock:
+                self._mover.post(self._sequence, frame, nbytes)
 
     def _credit(self) -> None:
         done = self._credited
@@ -199,12 +239,18 @@ class RingLink(Link):
         try:
             yield
         except EngineError as error:
-            text = str(error)
-            if not text.startswith("group rank"):
-                error = type(error)(f"group rank {self._rank}: {text}")
-            for line in self._lines:
-                line.end(error)
-            raise error from error.__cause__
+            self._running.clear()
+            with self._lock:
+                told = self._tell(error)
+            raise told from error.__cause__
+
+    def _tell(self, error: EngineError) -> EngineError:
+        text = str(error)
+        if not text.startswith("group rank"):
+            error = type(error)(f"group rank {self._rank}: {text}")
+        for line in self._lines:
+            line.end(error)
+        return error
 
     def _wait(
         self, ready: Callable[[], T | None], peer: Line | None, deadline: Deadline, what: str
@@ -212,13 +258,12 @@ class RingLink(Link):
         whom = "nobody" if peer is None else peer.peer
         sleep = _SHORTEST_SLEEP
         while True:
-            # Lines first: what a dead peer left behind must not be taken for its answer.
-            for line in self._lines:
-                line.poll()
             self._flag.check()
-            self._mover.progress()
-            self._credit()
-            answer = ready()
+            with self._lock:
+                if self._broken is not None:
+                    raise self._broken
+                self._move()
+                answer = ready()
             if answer is not None and answer is not False:
                 return answer
             if peer is not None and peer.gone:
