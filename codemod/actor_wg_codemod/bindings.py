@@ -130,10 +130,30 @@ class Module:
         """Every node in which `word` stands as a name, keyword, attribute, import or string, with its chain."""
         found = self._carriers.get(word)
         if found is None:
-            lines = self.lines_of(rf"\b{re.escape(word)}\b")
+            lines = self._lines_with(word)
             found = [c for c in descend(self.tree, lines) if _carries(c[-1][0], word)] if lines else []
             self._carriers[word] = found
         return found
+
+    def _lines_with(self, word: str) -> list[int]:
+        """Line numbers on which a word stands as a whole; plain finding beats a pattern here."""
+        text, size, found = self.text, len(word), []
+        at = text.find(word)
+        while at >= 0:
+            end = at + size
+            before = at > 0 and (text[at - 1].isalnum() or text[at - 1] == "_")
+            if not before and not (end < len(text) and (text[end].isalnum() or text[end] == "_")):
+                found.append(self.line_at(at))
+            at = text.find(word, end)
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def _declared_names(self) -> frozenset[str]:
+        """Every name in a `global` or `nonlocal` statement (by the look of the text)."""
+        if "global" not in self.text and "nonlocal" not in self.text:
+            return frozenset()
+        found = re.findall(r"\b(?:global|nonlocal)\s+([^\n;#]+)", self.text)
+        return frozenset(re.findall(r"\w+", " ".join(found)))
 
     def chains(self, pattern: str, kind: type[ast.AST] | tuple[type[ast.AST], ...]) -> Iterator[Chain]:
         """Nodes of some type that cover a line on which the pattern matches."""
@@ -274,7 +294,7 @@ class Module:
         return scope
 
     def _declared(self, scope: Scope, name: str) -> type[ast.AST] | None:
-        if scope.is_function and ("global " in self.text or "nonlocal " in self.text):
+        if scope.is_function and name in self._declared_names:
             for chain in self.carriers(name):
                 node = chain[-1][0]
                 if isinstance(node, (ast.Global, ast.Nonlocal)) and self.place(chain).scope is scope:

@@ -119,7 +119,7 @@ class Project:
         names = self.vocabulary
         group = names.group
         return re.compile(
-            rf"(?<![\w.]){group}\s*(?:#[^\n]*\n\s*)?[=:](?!=)|(?<!onfig)(?<!cfg)\.\s*{group}\b|"
+            rf"(?<![\w.]){group}\s*(?:#[^\n]*\n\s*)?[=:](?!=)|(?<!onfig)(?<!cfg)(?<!{renames.VERL})\.\s*{group}\b|"
             rf"[\"']{group}[\"'.]|\b{names.size}\b|"
             rf"def __init__\s*\((?:[^()]|\([^()]*\))*?\b{group}\b".encode(),
         )
@@ -186,8 +186,9 @@ class Project:
     def _held(self, path: str, words: set[bytes], homes: dict[bytes, set[str]]) -> set[bytes]:
         """The words that stand in a file; a short one counts only where its module is near or named, too."""
         data = self._peek(path)
-        held = {w for w in words if w in data}
-        held = {w for w in held if re.search(rb"\b%s\b" % re.escape(w), data)}
+        if not data or (all(_ENGINE in w for w in words) and _ENGINE not in data):
+            return set()
+        held = {w for w in words if _stands(data, w)}
         return {w for w in held if len(w) > 4 or path in homes[w] or self._near(path, data, homes[w])}
 
     @staticmethod
@@ -235,10 +236,7 @@ class Project:
         """Reached Python files in which `word` stands as a whole identifier."""
         if word not in self._mentions:
             data = word.encode()
-            pattern = _words({data})
-            self._mentions[word] = tuple(
-                p for p in sorted(self.reached) if data in self._peek(p) and pattern.search(self._peek(p))
-            )
+            self._mentions[word] = tuple(p for p in sorted(self.reached) if _stands(self._peek(p), data))
         return self._mentions[word]
 
     def defines(self, path: str, name: str) -> bool:
@@ -422,6 +420,21 @@ def _common(left: str, right: str) -> str:
     return left[:size]
 
 
+_WORD_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+
+
+def _stands(data: bytes, word: bytes) -> bool:
+    """Whether a word stands somewhere as a whole; several times faster than a pattern."""
+    at = data.find(word)
+    while at >= 0:
+        end = at + len(word)
+        before = at > 0 and data[at - 1] in _WORD_BYTES
+        if not before and not (end < len(data) and data[end] in _WORD_BYTES):
+            return True
+        at = data.find(word, end)
+    return False
+
+
 def _words(words: Iterable[bytes]) -> re.Pattern[bytes]:
     return re.compile(rb"\b(?:" + b"|".join(re.escape(w) for w in sorted(words)) + rb")\b")
 
@@ -450,6 +463,8 @@ def _derived(
         start = data.rfind(b"\n", 0, hit) + 1
         end = data.find(b"\n", hit)
         before, after = data[start:hit], data[stop : end if end >= 0 else len(data)]
+        if b"#" in before:
+            continue  # a comment, or so near a string that nothing is derived there
         alias = _ALIAS.match(before)
         if alias:
             kin.add(alias[1])

@@ -258,8 +258,10 @@ class Sites:
 
     def _may_hold(self, node: ast.expr, word: str, place: Place) -> bool:
         """A cheap look before the callee is asked: does the dictionary have the key at all?"""
-        if not self.module.lines_of(rf"\b{word}\b") and not isinstance(node, (ast.Name, ast.Call, ast.Attribute)):
-            return False
+        if not self.module.lines_of(rf"[\"']{word}[\"']|\b{word}\s*=(?!=)"):
+            root = (path_of(node) or "").partition(".")[0]
+            if not root or all(b.kind != "import" for b in self.module.bindings(self.module.scope, root)):
+                return False
         return bool(self.ev.flows.keys(node, place, word, self.names.table[word]).sites)
 
     def _splat(
