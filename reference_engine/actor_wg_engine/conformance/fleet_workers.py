@@ -153,6 +153,7 @@ class StagingServer(Server):
 class FleetRollout(CheckpointEngineWorker):
     """Our rollout worker around a server with instruments."""
 
+    immediate_methods = frozenset({"control", "process_id", "commit_weights", "settle_weights"})
     emit: Callable[..., None]
 
     def __init__(self, station: Station) -> None:

@@ -29,11 +29,11 @@ def immediate(function: F) -> F:
     return function
 
 
-def is_immediate(function: Any) -> bool:
-    """Whether a method answers beside the event loop: ours, or one of Ray's concurrency groups."""
-    if getattr(function, "immediate", False):
+def is_immediate(target: Any, method: str) -> bool:
+    """Whether a method answers beside the event loop, as one of a Ray concurrency group does."""
+    if getattr(getattr(target, method, None), "immediate", False):
         return True
-    return getattr(function, "__ray_concurrency_group__", None) is not None
+    return method in getattr(target, "immediate_methods", ())
 
 
 class RemoteError(RuntimeError):
@@ -106,9 +106,8 @@ class Host:
                 ident, method, args, kwargs = read_message(self._connection)
             except EOFError:
                 os._exit(0)
-            function = getattr(self._target, method, None)
-            if method != "__init__" and is_immediate(function):
-                self._answer_now(ident, function, args, kwargs)
+            if method != "__init__" and is_immediate(self._target, method):
+                self._answer_now(ident, getattr(self._target, method), args, kwargs)
             else:
                 self._loop.call_soon_threadsafe(self._start, ident, method, args, kwargs)
 
