@@ -6,12 +6,10 @@ import ast
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from actor_wg_codemod import advice as blocking
-from actor_wg_codemod import document_sites, documents, renames
+from actor_wg_codemod import documents, renames
 from actor_wg_codemod.bindings import Module
 from actor_wg_codemod.evaluate import Evaluator
 from actor_wg_codemod.model import FileResult, Finding, Problem
-from actor_wg_codemod.naming import Naming
 from actor_wg_codemod.project import PYTHON, Project
 from actor_wg_codemod.sites import Sites
 from actor_wg_codemod.source import Source, SourceError, decode, parse
@@ -19,6 +17,9 @@ from actor_wg_codemod.source import Source, SourceError, decode, parse
 
 class Analysis:
     """One project, analysed on demand, file by file.
+
+    What only some runs need (naming, advice, documents) is imported when it is needed: a run over
+    a project without a site is to cost little more than reading it.
 
     Args:
         root: the project's top folder.
@@ -55,13 +56,20 @@ class Analysis:
         if path.endswith(PYTHON):
             if path in self.project.connected or (self.naming and self._may_say(path)):
                 return True
-            return self.advice and blocking.may_block(self._bytes(path))
+            return self.advice and self._may_block(path)
         if documents.kind(path) is None:
             return False
+        from actor_wg_codemod import document_sites
+
         names, data = self.project.vocabulary, self._bytes(path)
         if document_sites.may_have_sites(path, data, names, naming=self.naming):
             return True
-        return self.advice and path.endswith(".ipynb") and blocking.may_block(data)
+        return self.advice and path.endswith(".ipynb") and self._may_block(path)
+
+    def _may_block(self, path: str) -> bool:
+        from actor_wg_codemod import advice
+
+        return advice.may_block(self._bytes(path))
 
     def _may_say(self, path: str) -> bool:
         """Whether a file that has to do with verl's engine holds an old name in any role."""
@@ -93,7 +101,7 @@ class Analysis:
                 module = Module(path, text, tree)
                 self.evaluator.add(module)
             else:
-                source = decode(self.project.read(path))
+                source = decode(self.project.read(path), cookie=path.endswith(PYTHON))
                 self._sources[path] = source
                 if not path.endswith(PYTHON):
                     return self._document(path, source)
@@ -117,10 +125,16 @@ class Analysis:
         if not known or path in project.connected:
             found = Sites(self.evaluator, module).findings()
         if self.naming and (not known or path in project.reached):
+            from actor_wg_codemod.naming import Naming
+
             found += Naming(self.evaluator, module, found).findings()
         if self.advice:
-            found += blocking.findings(self.evaluator, module)
+            from actor_wg_codemod import advice
+
+            found += advice.findings(self.evaluator, module)
         return sorted(found, key=lambda f: (f.span, f.code))
 
     def _document(self, path: str, source: Source) -> FileResult:
+        from actor_wg_codemod import document_sites
+
         return document_sites.findings(path, source.text, self.evaluator, self._module_findings)

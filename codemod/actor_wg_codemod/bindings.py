@@ -10,7 +10,7 @@ import ast
 import re
 import sys
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -131,7 +131,7 @@ class Module:
         found = self._carriers.get(word)
         if found is None:
             lines = self._lines_with(word)
-            found = [c for c in descend(self.tree, lines) if _carries(c[-1][0], word)] if lines else []
+            found = descend(self.tree, lines, lambda node: _carries(node, word)) if lines else []
             self._carriers[word] = found
         return found
 
@@ -150,26 +150,27 @@ class Module:
     @cached_property
     def _declared_names(self) -> frozenset[str]:
         """Every name in a `global` or `nonlocal` statement (by the look of the text)."""
-        if "global" not in self.text and "nonlocal" not in self.text:
-            return frozenset()
-        found = re.findall(r"\b(?:global|nonlocal)\s+([^\n;#]+)", self.text)
-        return frozenset(re.findall(r"\w+", " ".join(found)))
+        found: list[str] = []
+        for keyword in ("global", "nonlocal"):
+            at = self.text.find(keyword)
+            while at >= 0:
+                found += re.split(r"[\n;#]", self.text[at + len(keyword) : at + 400], maxsplit=1)[0].split(",")
+                at = self.text.find(keyword, at + 1)
+        return frozenset(name.strip(" \t\\\r") for name in found)
 
     def chains(self, pattern: str, kind: type[ast.AST] | tuple[type[ast.AST], ...]) -> Iterator[Chain]:
         """Nodes of some type that cover a line on which the pattern matches."""
         lines = self.lines_of(pattern)
         if lines:
-            yield from (c for c in descend(self.tree, lines) if isinstance(c[-1][0], kind))
+            yield from descend(self.tree, lines, lambda node: isinstance(node, kind))
 
     def chain_to(self, node: ast.AST) -> Chain:
         """The chain of a node of this tree. Raises LookupError where it is not in it."""
         line = getattr(node, "lineno", None)
-        for chain in descend(self.tree, None if line is None else [line]):
-            if chain[-1][0] is node:
-                return chain
-        for chain in descend(self.tree, None):
-            if chain[-1][0] is node:
-                return chain
+        for lines in (None if line is None else [line], None):
+            found = descend(self.tree, lines, lambda other: other is node)
+            if found:
+                return found[0]
         raise LookupError(f"{self.path}: node is not in the tree")
 
     # Spans
@@ -413,18 +414,34 @@ class Module:
         return found
 
 
-def descend(root: ast.AST, lines: list[int] | None) -> Iterator[Chain]:
-    """Yields the chain of every node that covers one of the (sorted) lines; all nodes where lines is None."""
-    yield from _descend(((root, ""),), lines, exact=True)
+def descend(
+    root: ast.AST, lines: list[int] | None, accept: Callable[[ast.AST], bool] | None = None
+) -> list[Chain]:
+    """The chain of every accepted node that covers one of the (sorted) lines; of all lines where None."""
+    found: list[Chain] = []
+    _descend(((root, ""),), lines, accept, found, True)
+    return found
 
 
-def _descend(chain: Chain, lines: list[int] | None, *, exact: bool) -> Iterator[Chain]:
-    yield chain
+def _descend(
+    chain: Chain,
+    lines: list[int] | None,
+    accept: Callable[[ast.AST], bool] | None,
+    found: list[Chain],
+    exact: bool,
+) -> None:
     node = chain[-1][0]
+    if accept is None or accept(node):
+        found.append(chain)
     exact = exact and (EXACT_FSTRINGS or not isinstance(node, ast.JoinedStr))
     for name in node._fields:
         value = getattr(node, name, None)
-        children = value if isinstance(value, list) else (value,)
+        if isinstance(value, list):
+            children = value
+        elif isinstance(value, ast.AST):
+            children = [value]
+        else:
+            continue
         for child in children:
             if not isinstance(child, ast.AST):
                 continue
@@ -437,7 +454,7 @@ def _descend(chain: Chain, lines: list[int] | None, *, exact: bool) -> Iterator[
                     index = bisect_left(lines, start)
                     if index == len(lines) or lines[index] > (child.end_lineno or start):  # type: ignore[attr-defined]
                         continue
-            yield from _descend((*chain, (child, name)), lines, exact=exact)
+            _descend((*chain, (child, name)), lines, accept, found, exact)
 
 
 def _carries(node: ast.AST, word: str) -> bool:

@@ -31,10 +31,10 @@ _REPLICAS = renames.MANAGER_PARAMETERS[2].encode()
 
 @dataclass
 class _Scan:
-    """Python files by what their bytes hold: a seed word, an old name, the name of verl."""
+    """Python files by what their bytes hold: a seed word, the old name, the name of verl."""
 
     seeded: set[str]
-    sited: set[str]
+    old: set[str]
     verl: set[str]
 
 
@@ -59,6 +59,7 @@ class Project:
         self.python = sorted(f for f in self.files if f.endswith(PYTHON))
         self.vocabulary = vocabulary
         self.named_roots = tuple(verl_roots)
+        self.unreadable: dict[str, str] = {}
         self._bytes: dict[str, bytes] = {}
         self._kept = 0
         self._resolved: dict[tuple[str, str], str | None] = {}
@@ -76,32 +77,41 @@ class Project:
         return data
 
     def _peek(self, path: str) -> bytes:
-        """The bytes for a search; a file that cannot be read has none (its own turn reports it)."""
+        """The bytes for a search; a file that cannot be read has none and is noted."""
         try:
             return self.read(path)
-        except OSError:
+        except OSError as error:
+            self.unreadable[path] = error.strerror or str(error)
             return b""
 
     @cached_property
     def _scan(self) -> _Scan:
         """Reads every Python file once and notes which words it holds."""
         scan = _Scan(set(), set(), set())
-        seeds, site, withdrawn = self._seeds, self._site, self._withdrawn
+        seeds = self._seeds
         first, verl = self.vocabulary.group.encode(), [r.rpartition(".")[2].encode() for r in self.roots]
         for path in self.python:
             data = self._peek(path)
-            if any(root in data for root in verl):
-                scan.verl.add(path)
+            if first in data:
+                scan.old.add(path)
+            for root in verl:
+                if root in data:
+                    scan.verl.add(path)
             if self._kept < KEEP_BYTES:
                 self._bytes[path] = data
                 self._kept += len(data)
-            if any(seed in data for seed in seeds):
-                scan.seeded.add(path)
-                if _ENGINE in data and _REPLICAS in data and withdrawn.search(data):
-                    scan.sited.add(path)
-            if first in data and site.search(data):
-                scan.sited.add(path)
+            for seed in seeds:
+                if seed in data:
+                    scan.seeded.add(path)
+                    break
         return scan
+
+    def _sited(self, path: str) -> bool:
+        """Whether a file holds an old name in one of the forms that can be a site."""
+        data = self._peek(path)
+        if path in self._scan.old and self._site.search(data):
+            return True
+        return _ENGINE in data and _REPLICAS in data and self._withdrawn.search(data) is not None
 
     @cached_property
     def roots(self) -> tuple[str, ...]:
@@ -134,8 +144,10 @@ class Project:
         from actor_wg_codemod import documents
 
         found: set[str] = set()
-        if not self._scan.sited:
-            return frozenset()
+        group = self.vocabulary.group
+        takes = re.compile(rf"def __init__\s*\((?:[^()]|\([^()]*\))*?\b{group}\b".encode())
+        if not any(takes.search(self._peek(path)) for path in self._scan.old):
+            return frozenset()  # no class that could be named takes the group
         word = renames.MANAGER_CLASS_SETTING.encode()
         for path in sorted(self.files):
             if path.endswith((".yaml", ".yml", ".sh", ".bash")):
@@ -147,10 +159,11 @@ class Project:
     @cached_property
     def connected(self) -> frozenset[str]:
         """Python files that hold an old name and could have to do with verl's engine; only they are analysed."""
-        sited = self._scan.sited
-        if not sited or not (self._named_in_settings or self.mentions_verl):
+        if not (self._scan.old or self._scan.seeded):
             return frozenset()
-        return frozenset((self.reached | self._unproven_calls) & sited)
+        if not (self._named_in_settings or self.mentions_verl):
+            return frozenset()
+        return frozenset(p for p in self.reached | self._unproven_calls if self._sited(p))
 
     @cached_property
     def reached(self) -> frozenset[str]:
@@ -226,7 +239,7 @@ class Project:
         group, partner = self.vocabulary.group, renames.MANAGER_PARAMETERS[2]
         both = [re.compile(rf"[\"']?\b{word}[\"']?\s*[=:](?!=)".encode()) for word in (partner, group)]
         found = set()
-        for path in self._scan.sited:
+        for path in self._scan.old:
             data = self._peek(path)
             if _REPLICAS in data and all(pattern.search(data) for pattern in both):
                 found.add(path)
@@ -294,8 +307,10 @@ class Project:
         if self.verl_folders:
             return True
         roots = "|".join(re.escape(r) for r in self.roots)
+        start = r"(?:^(?:\xef\xbb\xbf)?|[;:])[ \t\f]*"
         imported = re.compile(
-            rf"^(?:\xef\xbb\xbf)?[ \t]*(?:from|import)[ \t]+(?:[\w., \t]*,[ \t]*)?(?:{roots})(?!\w)|"
+            rf"{start}from[ \t]+(?:{roots})(?!\w)[\w. \t]*\bimport\b|"
+            rf"{start}import[ \t]+(?:[\w., \t]*,[ \t]*)?(?:{roots})(?!\w)|"
             rf"import_module\(\s*[\"'](?:{roots})(?!\w)".encode("latin-1"),
             re.MULTILINE,
         )

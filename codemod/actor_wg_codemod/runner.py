@@ -89,6 +89,7 @@ def analyze(tree: Tree, options: Options) -> Analysis:
         tree.files,
         verl_roots=options.verl_roots,
         naming=options.selection.wants_naming,
+        advice=options.selection.wants_advice,
         reverse=options.reverse,
         overlay=options.overlay,
     )
@@ -105,6 +106,10 @@ def check(tree: Tree, options: Options, analysis: Analysis | None = None) -> Run
         if options.progress is not None:
             options.progress(number)
         if not analysis.relevant(target.path):
+            reason = analysis.project.unreadable.get(target.path)
+            if reason is not None:
+                problems.append(Problem(target.shown, reason))
+                unread += 1
             continue
         result = _findings(analysis, target.path)
         if result.problem is not None:

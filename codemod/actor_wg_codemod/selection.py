@@ -16,6 +16,7 @@ CODES = (
 _OPT_IN = ("AWG1", "AWG2")
 """Groups that only an entry of `--select` longer than the common prefix turns on."""
 _NAMING = "AWG1"
+_ADVICE = "AWG2"
 
 _SEPARATOR = re.compile(r"[,\s]+")
 
@@ -37,6 +38,11 @@ class Selection:
     def wants_naming(self) -> bool:
         """Whether naming findings have to be looked for at all."""
         return self.naming or self._names_group(_NAMING)
+
+    @property
+    def wants_advice(self) -> bool:
+        """Whether advice has to be looked for at all."""
+        return self._names_group(_ADVICE)
 
     def shows(self, finding: Finding) -> bool:
         """Whether the finding is listed and, where it has a fix, fixed."""

@@ -85,21 +85,29 @@ class Source:
         return line, offset - self.starts[line - 1]
 
 
-def decode(data: bytes) -> Source:
+def decode(data: bytes, *, cookie: bool = True) -> Source:
     """Decodes a Python file by its byte order mark or encoding cookie, else as UTF-8.
 
+    Args:
+        data: the file.
+        cookie: whether a comment in the first lines can name the encoding; only Python has that.
+
     Raises:
-        SourceError: the encoding is unknown or the bytes do not fit it.
+        SourceError: the encoding is unknown, the bytes do not fit it, or it has more than one
+            spelling for a text, so that nothing could be written back byte for byte.
     """
     bom = data.startswith(codecs.BOM_UTF8)
     body = data[len(codecs.BOM_UTF8) :] if bom else data
-    encoding = _cookie(body)
+    encoding = _cookie(body) if cookie else None
     if bom:
         if encoding is not None and not _is_utf8(encoding):
             raise SourceError(f"starts with a UTF-8 byte order mark but declares {encoding}", 1)
         encoding = "utf-8"
     try:
-        return Source(body.decode(encoding or "utf-8"), encoding or "utf-8", bom)
+        source = Source(body.decode(encoding or "utf-8"), encoding or "utf-8", bom)
+        if encoding is not None and source.text.encode(encoding) != body:
+            raise SourceError(f"cannot be written back as {encoding} without other changes")
+        return source
     except UnicodeDecodeError as error:
         line = len(_BYTES_LINE_END.findall(body, 0, error.start)) + 1
         what = "UTF-8, and no encoding is declared" if encoding is None else error.encoding
@@ -183,7 +191,7 @@ def _explain(error: SyntaxError, text: str) -> SourceError:
     for version, what, pattern in _NEWER_SYNTAX:
         if version > running and pattern.match(source_line):
             needed = f"{version[0]}.{version[1]}"
-            return SourceError(f"{reason}: {what} need Python {needed} or newer, {this}", line)
+            return SourceError(f"{reason}; for {what} Python {needed} is needed, {this}", line)
     if running < (3, 12) and "f-string" in reason:
         reason = _needs_new_fstrings(reason, this)
     if "Missing parentheses in call to" in reason:
