@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ Judge = Callable[[Module], list[Finding]]
 
 MARKUP = frozenset({"markdown", "rst"})
 _TARGET = b"_target_"
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:[.:]\w+)+")
 
 
 def may_have_sites(path: str, data: bytes, names: Vocabulary, *, naming: bool) -> bool:
@@ -71,6 +73,9 @@ def _yaml(path: str, text: str, evaluator: Evaluator) -> list[Finding]:
             for v in values
         )
 
+    # A look at the names is cheaper than to parse the YAML, and templates are often no YAML at all.
+    if not any(map(is_manager, sorted(set(_DOTTED.findall(text))))):
+        return []
     return yaml_nodes.findings(text, is_manager, names.group, names.new_group)
 
 

@@ -18,6 +18,7 @@ from actor_wg_codemod.values import (
     Container,
     External,
     Foreign,
+    Function,
     Group,
     Instance,
     Library,
@@ -119,12 +120,23 @@ class HeldLocals:
         values = self.ev.bound(binding)
         if word == self.names.group:
             return any(isinstance(v, Group) for v in values)
+        if isinstance(binding.value, ast.Call) and binding.unpack[:1] == (0,):
+            callees = self.ev.evaluate(binding.value.func, binding.place)
+            if any(self._mixes_in(c) for c in callees):
+                return True
         return any(
             isinstance(v, Container)
             and v.topology is not None
             and self.ev.link.is_engine(v.topology)
             for v in values
         )
+
+    def _mixes_in(self, callee: Value) -> bool:
+        """Whether something called is the method of a class that only other code makes an engine."""
+        if not isinstance(callee, Function) or callee.owner is None:
+            return False
+        named = getattr(callee.node, "name", "") == renames.TOPOLOGY_METHOD
+        return named and self.ev.link.is_engine(callee.owner)
 
     def _is_size(self, node: ast.AST, place: Place) -> bool:
         """The size of the group, or a renamed attribute or key that holds it."""

@@ -97,11 +97,19 @@ class QuotedWords:
         roles = self.ev.link.roles(owner)
         if roles.manager and roles.proven:
             if word != self.names.group:
-                return True
+                return self._builds_topology(scope)
             return self.sites._owned(Instance(owner), word)[0] is Taking.OURS
         if word == self.names.group or not self.ev.link.is_engine(owner):
             return False
         return roles.kimi or self._engine_follows(word, owner)
+
+    def _builds_topology(self, scope: Scope) -> bool:
+        """Whether a manager's code has to do with topologies, so that its words mean theirs."""
+        chains = self.module.carriers(renames.TOPOLOGY_METHOD)
+        return any(
+            isinstance(c[-1][0], ast.Attribute) and any(n is scope.node for n, _ in c)
+            for c in chains
+        )
 
     def _engine_follows(self, word: str, owner: ClassInfo) -> bool:
         """Whether the class overrides the method, and no other method has a parameter of that name."""
