@@ -8,6 +8,7 @@ _SECTION = re.compile(
     r"\s*(?:Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters|Attributes):?\s*"
 )
 _HEADING = re.compile(r"\s*[A-Z][A-Za-z ]+:\s*")
+_OPENING = re.compile(r"^(\s*)[rRuU]?(?:\"{3}|'{3}|[\"'])")
 _UNDERLINE = re.compile(r"\s*-{3,}\s*")
 _FIELD = r":(?:param|parameter|arg|argument|key|keyword|type|ivar|cvar|var|attr)\s+(?:[^:]*\s)?|@(?:param|type|ivar)\s+"
 
@@ -28,13 +29,16 @@ def is_entry(lines: list[str], index: int, column: int, word: str) -> bool:
     if not re.fullmatch(r"\s*(?:[-*]\s+)?`{0,2}\*{0,2}(?:\w+,\s*)*", before):
         return False
     header = _header(lines, index)
-    if header < 0 or not _SECTION.fullmatch(lines[header].strip("\"' \t")):
+    if header < 0 or not _SECTION.fullmatch(_OPENING.sub(r"\1", lines[header])):
         return False
     if _underlined(lines, header):  # NumPy
         return (
             _indent(line) <= _indent(lines[header])
             and re.match(r"(?:,\s*\w+)*\s*(?::.*)?$", after) is not None
         )
+    first = next((n for n in range(header + 1, index) if lines[n].strip()), index)
+    if _indent(line) != _indent(lines[first]):
+        return False  # a description that goes on
     return re.match(r"`{0,2}\s*(?:\(.*\))?\s*(?::|--? )", after) is not None
 
 
@@ -52,7 +56,9 @@ def _header(lines: list[str], index: int) -> int:
         line = lines[number]
         if _UNDERLINE.fullmatch(line):
             return number - 1
-        if _HEADING.fullmatch(line) and (_indent(line) < _indent(lines[index])):
+        if number == 0:
+            line = _OPENING.sub(r"\1", line)
+        if _HEADING.fullmatch(line) and _indent(line) < _indent(lines[index]):
             return number
     return -1
 

@@ -102,8 +102,9 @@ class HeldLocals:
         sure = [b for b in plain if self._is_value(word, b)]
         if any(self._is_controller(v) for b in plain for v in self.ev.bound(b)):
             return False
-        used, anywhere = self._proving_uses(word, scope)
+        used, walrus, anywhere = self._proving_uses(word, scope)
         reached = {id(b) for place in used for b in reaching(plain, place)}
+        reached |= {id(b) for b in plain if id(b.node) in walrus}
         if not sure and not reached and not anywhere:
             return False
         empty = [b for b in plain if all(isinstance(v, Nothing) for v in self.ev.bound(b))]
@@ -179,24 +180,27 @@ class HeldLocals:
 
     # Where it goes
 
-    def _proving_uses(self, word: str, scope: Scope) -> tuple[list[Place], bool]:
-        """The places in the function that prove what the local is; whether a nested function does."""
+    def _proving_uses(self, word: str, scope: Scope) -> tuple[list[Place], set[int], bool]:
+        """What proves what the local is: places of uses, ids of walrus targets, a nested function."""
         places: list[Place] = []
+        walrus: set[int] = set()
         nested = False
         for chain in self.module.carriers(word):
             node = chain[-1][0]
-            if not isinstance(node, ast.Name):
-                continue
-            bound_here = isinstance(node.ctx, ast.Store) and isinstance(chain[-2][0], ast.NamedExpr)
-            if not bound_here and not isinstance(node.ctx, ast.Load):
+            if not isinstance(node, ast.Name) or isinstance(node.ctx, ast.Del):
                 continue
             place = self.module.place(chain)
             if self.module.resolve(place.scope, word) is not scope:
                 continue
-            if self._proves(word, chain[:-1] if bound_here else chain, scope):
+            if isinstance(node.ctx, ast.Store):
+                if isinstance(chain[-2][0], ast.NamedExpr) and self._proves(
+                    word, chain[:-1], scope
+                ):
+                    walrus.add(id(node))
+            elif self._proves(word, chain, scope):
                 places.append(place)
                 nested = nested or place.scope is not scope
-        return places, nested
+        return places, walrus, nested
 
     def _proves(self, word: str, chain: Chain, scope: Scope) -> bool:
         """Whether the expression at the end of a chain goes to where the renamed thing belongs."""
