@@ -202,7 +202,7 @@ class Project:
         if not data or (all(_ENGINE in w for w in words) and _ENGINE not in data):
             return set()
         held = {w for w in words if _stands(data, w)}
-        return {w for w in held if len(w) > 4 or path in homes[w] or self._near(path, data, homes[w])}
+        return {w for w in held if len(w) > 4 or not homes[w] or path in homes[w] or self._near(path, data, homes[w])}
 
     @staticmethod
     def _near(path: str, data: bytes, homes: set[str]) -> bool:
