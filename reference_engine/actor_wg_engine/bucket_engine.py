@@ -244,7 +244,9 @@ class BucketEngine(CheckpointEngine):
         Returns:
             Figures of this sync: seconds, bytes, buckets.
         """
-        figures: dict[str, Any] = await self._run(lambda: self._send(weights, global_steps))
+        figures: dict[str, Any] = await self._run(
+            "sending", lambda: self._send(weights, global_steps)
+        )
         return figures
 
     async def receive_weights(
@@ -269,10 +271,9 @@ class BucketEngine(CheckpointEngine):
             EngineError: as `receive_weights`; the destinations are a mix of versions then.
         """
         reassembler = Reassembler(destination, views=self._views)
-        names = []
-        async with contextlib.aclosing(self._receive(reassembler, global_steps)) as receiving:
-            async for name, _ in receiving:
-                names.append(name)
+        names: list[str] = await self._run(
+            "receiving", lambda: self._receive_all(reassembler, global_steps)
+        )
         return names
 
     def finalize(self) -> None:
@@ -403,8 +404,7 @@ class BucketEngine(CheckpointEngine):
     ) -> AsyncGenerator[tuple[str, torch.Tensor], None]:
         """Fetch buckets on the engine's thread, one ahead of the consumer."""
         deadline = Deadline(self._timeout_s)
-        self._moved = self._held = 0
-        self._saw_last = False
+        self._begin_receiving()
         fetch = self._submit(lambda: self._fetch(reassembler, version, deadline))
         self._enter("receiving")
         settled = False
@@ -430,6 +430,26 @@ class BucketEngine(CheckpointEngine):
                 await self._on_thread(lambda: self._drop_rest(reason, deadline))
             await self._on_thread(self._hang_up)
             raise
+
+    def _receive_all(self, reassembler: Reassembler, version: int | None) -> list[str]:
+        """Receive a whole sync without leaving the engine's thread."""
+        deadline = Deadline(self._timeout_s)
+        self._begin_receiving()
+        names: list[str] = []
+        try:
+            while not reassembler.complete:
+                names += [name for name, _ in self._fetch(reassembler, version, deadline)]
+            self._settle("", deadline)
+        except BaseException as error:
+            if not isinstance(error, _GONE):
+                self._drop_rest(_reason(error), deadline)
+            self._hang_up()
+            raise
+        return names
+
+    def _begin_receiving(self) -> None:
+        self._moved = self._held = 0
+        self._saw_last = False
 
     def _fetch(
         self, reassembler: Reassembler, version: int | None, deadline: Deadline
@@ -507,9 +527,9 @@ class BucketEngine(CheckpointEngine):
             return None
         return await asyncio.wrap_future(self._thread.submit(job))
 
-    async def _run(self, job: Callable[[], Any]) -> Any:
+    async def _run(self, state: str, job: Callable[[], Any]) -> Any:
         future = self._submit(job)
-        self._enter("sending")
+        self._enter(state)
         try:
             result = await asyncio.wrap_future(future)
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
@@ -158,12 +159,20 @@ class Round:
         engine = capabilities_of(self.engine)
         if failures and SOURCE not in failures and engine.survives_receiver_loss:
             await fan_out.rest(patience)
+        aborted = bool(fan_out.pending()) and engine.can_abort
         if fan_out.pending():
+            # Waited for as well, lest an abort that is still on its way ends the next phase.
             aborts = FanOut(self.call("abort") if engine.can_abort else {})
-            await fan_out.rest(self.deadlines.abort_s)
+            seconds_left = self.deadlines.abort_s
+            await asyncio.gather(fan_out.rest(seconds_left), aborts.rest(seconds_left))
             aborts.forget()
         fan_out.give_up("did not stop after abort: frozen, or stuck in code of its own")
         outcome = fan_out.outcome()
+        if aborted and what != "update_weights":
+            # An engine that answered just before the abort is aborted all the same.
+            ended = Failure(Kind.VICTIM, "aborted with the others")
+            outcome.failures.update(dict.fromkeys(outcome.results, ended))
+            outcome.results.clear()
         if not failures:
             late = f"{what} took more than {seconds:g} s"
             outcome.failures.update(

@@ -161,7 +161,7 @@ class World:
             config=self.config,
             actor_wg=self.actor_wg,
             replicas=self.replicas,
-            deadlines=deadlines or Deadlines(sync_s=30, connect_s=20, replica_s=10),
+            deadlines=deadlines or Deadlines(sync_s=60, connect_s=60, replica_s=10),
         )
 
     def spawn_actors(self, count: int) -> WorkerGroup:

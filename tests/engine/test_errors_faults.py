@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import threading
 import time
@@ -26,24 +27,31 @@ class Gated:
     """Weights that stop in the middle: they report through one pipe and go on through another."""
 
     def __init__(self, folder: Path, *, stop_at: int = 6) -> None:
-        self.reached = str(folder / "reached")
-        self.proceed = str(folder / "proceed")
+        self.paths = [str(folder / "reached"), str(folder / "proceed")]
         self.stop_at = stop_at
-        for name in (self.reached, self.proceed):
-            os.mkfifo(name)
+        for path in self.paths:
+            os.mkfifo(path)
+        # Open at both ends, so that neither side waits for the other to come.
+        self.reached, self.proceed = (os.open(path, os.O_RDWR) for path in self.paths)
+
+    def __getstate__(self):
+        return {"paths": self.paths, "stop_at": self.stop_at}
 
     def __call__(self, version):
         for index in range(12):
             if index == self.stop_at and (version or 0) % 10 == 0:
-                Path(self.reached).write_text("x")
-                Path(self.proceed).read_text()
+                Path(self.paths[0]).write_text("x")
+                with Path(self.paths[1]).open("rb", buffering=0) as pipe:
+                    pipe.read(1)
             yield f"w{index}", torch.full((300_000 + index,), float(version or 0))
 
     def wait(self) -> None:
-        Path(self.reached).read_text()
+        ready, _, _ = select.select([self.reached], [], [], 60)
+        assert ready, "the weights were not asked for"
+        os.read(self.reached, 1)
 
     def go(self) -> None:
-        Path(self.proceed).write_text("x")
+        os.write(self.proceed, b"xx")
 
 
 class Raising:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from actor_wg_engine import topology
+from actor_wg_engine.broadcast import BroadcastLink, open_group
 from actor_wg_engine.bucket_engine import BucketEngine, Link
 from actor_wg_engine.contract import Capabilities, Kwargs
 from actor_wg_engine.errors import EngineError, TopologyError
@@ -35,6 +36,8 @@ class TorchDistributedCheckpointEngine(BucketEngine):
         is_master: this is the engine of actor rank 0.
         group_name: distinguishes engines in messages, as in verl.
         device: "cuda", "npu" or "cpu"; None takes the accelerator where there is one.
+        collective: on CPU too, use one collective broadcast instead of rings and a chain. For
+            comparison; on an accelerator this is always so.
         shared_memory: False treats each worker as a host of its own (CPU only).
         staging_bytes: on CPU the buckets are this large at most.
         **kwargs: as `BucketEngine`.
@@ -48,7 +51,6 @@ class TorchDistributedCheckpointEngine(BucketEngine):
         in_place=True,
         carries_version=True,
     )
-    accelerator = "cuda"
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class TorchDistributedCheckpointEngine(BucketEngine):
         *,
         group_name: str = "default",
         device: str | None = None,
+        collective: bool = False,
         shared_memory: bool = True,
         staging_bytes: int = STAGING_BYTES,
         **kwargs: Any,
@@ -64,6 +67,7 @@ class TorchDistributedCheckpointEngine(BucketEngine):
         super().__init__(bucket_size, is_master, **kwargs)
         self.group_name = group_name
         self.device = device or self.default_device()
+        self._collective = collective or self.device != "cpu"
         self._shared_memory = shared_memory
         self._staging = min(bucket_size, staging_bytes)
         self._listener: RingListener | None = None
@@ -88,6 +92,7 @@ class TorchDistributedCheckpointEngine(BucketEngine):
             "ring": self._listener.name,
             "store": list(store) if store else None,
             "device_type": self.device,
+            "collective": self._collective,
             "device": device_id(self.device),
         }
 
@@ -117,7 +122,7 @@ class TorchDistributedCheckpointEngine(BucketEngine):
         topology.check_devices(entries, "the broadcast")
         common = topology.common_kwargs(entries)
         relays = topology.relay([entry["host"] for entry in entries])
-        if kinds != ["cpu"]:
+        if entries[0].get("collective"):
             # The collective library finds its own way; everybody meets at the store.
             relays = [Relay() for _ in entries]
         common["relay"] = relays
@@ -136,19 +141,16 @@ class TorchDistributedCheckpointEngine(BucketEngine):
         relay: Relay, ring: str, store: list[Any], leaders: list[int],
     ) -> Link:  # fmt: skip
         """Join the ring of the host, or lead it; connect to the neighboring leaders."""
-        if self.device != "cpu":
-            raise EngineError(f"device {self.device} is not supported yet")
+        if self._collective:
+            return self._join(flag, deadline, rank, world_size, stream, store)
         if relay.owner is not None:
             return RingReader(relay.owner, ring, rank, stream, flag, deadline)
         upstream = downstream = None
         if relay.upstream is not None or relay.downstream is not None:
             meeting = Rendezvous(store, stream, flag, deadline, self._take_store_listener())
-            if self._gloo_device is None:
-                self._gloo_device = c10d.ProcessGroupGloo.create_device(
-                    hostname=address(), lazy_init=False
-                )
+            device = self._network()
             if relay.upstream is not None:
-                upstream = Pair(meeting, self._gloo_device, rank, relay.upstream, flag, deadline)
+                upstream = Pair(meeting, device, rank, relay.upstream, flag, deadline)
             if relay.downstream is not None:
                 downstream = Pair(
                     meeting, self._gloo_device, rank, relay.downstream, flag, deadline
@@ -159,6 +161,35 @@ class TorchDistributedCheckpointEngine(BucketEngine):
             self._listener, relay.readers, stream, self._staging, flag, deadline
         )
         return RelayLink(rank, relay, host_ring, upstream, downstream, flag)
+
+    def _join(
+        self, flag: AbortFlag, deadline: Deadline, rank: int, world_size: int, stream: Stream,
+        store: list[Any],
+    ) -> Link:  # fmt: skip
+        """Join the one collective group."""
+        meeting = Rendezvous(store, stream, flag, deadline, self._take_store_listener())
+        everybody = [other for other in range(world_size) if other != rank]
+        meeting.meet("start", rank, everybody)
+        seconds = deadline.remaining("process group")
+        place = meeting.store("group")
+        network = self._network() if self.device == "cpu" else None
+        group = open_group(self.device, network, place, rank, world_size, seconds)
+        bucket_size = self._staging if self.device == "cpu" else self.bucket_size
+        device = torch.device(self.device)
+        if self.device != "cpu":
+            device = torch.device(self.device, torch.get_device_module(device).current_device())
+        link = BroadcastLink(group, rank, world_size, bucket_size, device, flag)
+        # Connects an accelerator's communicator now, while the store is there.
+        link.settle("", deadline)
+        meeting.meet("end", rank, [] if rank else everybody)
+        return link
+
+    def _network(self) -> Any:
+        if self._gloo_device is None:
+            self._gloo_device = c10d.ProcessGroupGloo.create_device(
+                hostname=address(), lazy_init=False
+            )
+        return self._gloo_device
 
     def _take_store_listener(self) -> socket.socket | None:
         listener, self._store_listener = self._store_listener, None
@@ -172,7 +203,6 @@ class HCCLCheckpointEngine(TorchDistributedCheckpointEngine):
     capabilities = Capabilities(
         devices=("npu",), keeps_group=True, can_abort=True, in_place=True, carries_version=True
     )
-    accelerator = "npu"
 
     @classmethod
     def default_device(cls) -> str:
