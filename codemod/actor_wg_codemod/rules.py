@@ -11,6 +11,7 @@ from actor_wg_codemod.selection import CODES, CodeError
 _HERE = Path(__file__).resolve().parent
 # In an installed package, and in a checkout.
 _PLACES = (_HERE / "RULES.md", _HERE.parent.parent / "RULES.md")
+_HEADING = re.compile(r"(#+) ")
 
 
 def show(code: str) -> int:
@@ -33,9 +34,17 @@ def show(code: str) -> int:
 
 def section(text: str, code: str) -> str | None:
     """The heading that names `code`, and what follows up to the next heading of its depth."""
-    heading = re.search(rf"^(#+) .*\b{code}\b.*$", text, re.MULTILINE)
-    if heading is None:
-        return None
-    depth = len(heading[1])
-    following = re.compile(rf"^#{{1,{depth}}} ", re.MULTILINE).search(text, heading.end())
-    return text[heading.start() : following.start() if following else None].strip()
+    fenced = False
+    depth = 0
+    found: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        heading = None if fenced else _HEADING.match(line)
+        if heading and depth and len(heading[1]) <= depth:
+            break
+        if heading and not depth and re.search(rf"\b{code}\b", line):
+            depth = len(heading[1])
+        if depth:
+            found.append(line)
+    return "\n".join(found).strip() if depth else None
