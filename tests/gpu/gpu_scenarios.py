@@ -204,7 +204,8 @@ def nccl_on_one_device(device: str) -> None:
     require(device)
     if device != "cuda":
         raise Skipped("two NCCL ranks on one device need a GPU")
-    version = torch.cuda.nccl.version()
+    nccl: Any = torch.cuda.nccl
+    version = nccl.version()
     if version[:2] < NCCL_WITH_SHARED_DEVICES:
         due = ".".join(map(str, NCCL_WITH_SHARED_DEVICES))
         raise Skipped(f"NCCL {'.'.join(map(str, version))} refuses two ranks on one GPU; {due} may")

@@ -19,6 +19,8 @@ import torch
 from actor_wg_engine import CheckpointEngineRegistry
 from gpu_weights import digest, weights
 
+#: torch does not declare the types of these.
+cuda: Any = torch.cuda
 # Long enough that a copy which should have been waited for has not happened yet.
 _SLEEP_CYCLES = 50_000_000
 
@@ -68,7 +70,7 @@ class Worker:
         self, version: int, side_stream: bool, die_after: int | None
     ) -> dict[str, str]:
         received: dict[str, torch.Tensor] = {}
-        stream = torch.cuda.Stream() if side_stream and self.device.type == "cuda" else None
+        stream = cuda.Stream() if side_stream and self.device.type == "cuda" else None
         async for name, tensor in self.engine.receive_weights(global_steps=version):
             if tensor.device.type != self.device.type:
                 raise AssertionError(f"{name} arrived on {tensor.device}, not on {self.device}")
@@ -77,7 +79,7 @@ class Worker:
             else:
                 stream.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(stream):
-                    torch.cuda._sleep(_SLEEP_CYCLES)
+                    cuda._sleep(_SLEEP_CYCLES)
                     received[name] = tensor.clone()
                 tensor.record_stream(stream)
             if len(received) == die_after:
