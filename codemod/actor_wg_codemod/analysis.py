@@ -88,7 +88,9 @@ class Analysis:
         """The decoded text of a file that has been analysed."""
         return self._sources.get(path)
 
-    def findings(self, path: str, tree: ast.Module | None = None, text: str | None = None) -> FileResult:
+    def findings(
+        self, path: str, tree: ast.Module | None = None, text: str | None = None
+    ) -> FileResult:
         """All findings of a file, unfiltered. Never raises for what a file holds.
 
         Args:

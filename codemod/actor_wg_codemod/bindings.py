@@ -154,11 +154,15 @@ class Module:
         for keyword in ("global", "nonlocal"):
             at = self.text.find(keyword)
             while at >= 0:
-                found += re.split(r"[\n;#]", self.text[at + len(keyword) : at + 400], maxsplit=1)[0].split(",")
+                found += re.split(r"[\n;#]", self.text[at + len(keyword) : at + 400], maxsplit=1)[
+                    0
+                ].split(",")
                 at = self.text.find(keyword, at + 1)
         return frozenset(name.strip(" \t\\\r") for name in found)
 
-    def chains(self, pattern: str, kind: type[ast.AST] | tuple[type[ast.AST], ...]) -> Iterator[Chain]:
+    def chains(
+        self, pattern: str, kind: type[ast.AST] | tuple[type[ast.AST], ...]
+    ) -> Iterator[Chain]:
         """Nodes of some type that cover a line on which the pattern matches."""
         lines = self.lines_of(pattern)
         if lines:
@@ -204,7 +208,9 @@ class Module:
         if not source.isascii():
             data = source.encode()
             start, stop = len(data[:start].decode()), len(data[:stop].decode())
-        match = re.fullmatch(rf"([rRuU]?)(\"\"\"|'''|\"|'){word}((?:\.[\w.]*)?)\2", source[start:stop])
+        match = re.fullmatch(
+            rf"([rRuU]?)(\"\"\"|'''|\"|'){word}((?:\.[\w.]*)?)\2", source[start:stop]
+        )
         if match is None:
             return None
         begin = start + len(match[1]) + len(match[2])
@@ -244,15 +250,18 @@ class Module:
                 outer.append((scope, frames))
                 scope = self.scope_for(node, scope, chain[:index])
                 frames = []
-            elif isinstance(node, ast.arguments) and name in ("defaults", "kw_defaults"):
-                scope, frames = outer.pop()
-            elif isinstance(node, ast.arg) and name == "annotation":
+            elif (isinstance(node, ast.arguments) and name in ("defaults", "kw_defaults")) or (
+                isinstance(node, ast.arg) and name == "annotation"
+            ):
                 scope, frames = outer.pop()
             elif isinstance(node, ast.comprehension) and name == "iter" and outer:
                 owner = steps[index - 2][0]
                 if getattr(owner, "generators", [None])[0] is node:
                     scope, frames = outer.pop()
-            elif isinstance(node, (ast.If, *LOOPS, ast.With, ast.AsyncWith)) and name in ("body", "orelse"):
+            elif isinstance(node, (ast.If, *LOOPS, ast.With, ast.AsyncWith)) and name in (
+                "body",
+                "orelse",
+            ):
                 frames = [*frames, (node, name)]
             elif isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
                 frames = [*frames, (node, id(child) if name == "handlers" else name)]
@@ -268,7 +277,9 @@ class Module:
         found = self._bindings.get(key)
         if found is None:
             made = self._made(name)
-            local = {id(b.place.scope.node) for b in made if not self._declared(b.place.scope, name)}
+            local = {
+                id(b.place.scope.node) for b in made if not self._declared(b.place.scope, name)
+            }
             found = [b for b in made if self._home(b.place.scope, name, local) is scope]
             found.sort(key=lambda b: b.place.order)
             self._bindings[key] = found
@@ -298,7 +309,10 @@ class Module:
         if scope.is_function and name in self._declared_names:
             for chain in self.carriers(name):
                 node = chain[-1][0]
-                if isinstance(node, (ast.Global, ast.Nonlocal)) and self.place(chain).scope is scope:
+                if (
+                    isinstance(node, (ast.Global, ast.Nonlocal))
+                    and self.place(chain).scope is scope
+                ):
                     return type(node)
         return None
 
@@ -364,7 +378,9 @@ class Module:
             elif isinstance(node, ast.NamedExpr):
                 return self._walrus(chain, name, node, depth)
             elif isinstance(node, (ast.For, ast.AsyncFor)):
-                binding = self._store("each", chain, name, node.iter, unpack, depth, _end(node.iter))
+                binding = self._store(
+                    "each", chain, name, node.iter, unpack, depth, _end(node.iter)
+                )
                 frames = (*binding.place.frames, (node, "body"))
                 place = Place(binding.place.scope, binding.place.order, frames, binding.place.chain)
                 return Binding("each", name, binding.node, place, node.iter, binding.unpack, node)
@@ -534,6 +550,14 @@ def leaves(body: list[ast.stmt]) -> str:
         return leaves(last.body)
     if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
         called = path_of(last.value.func)
-        if called in ("sys.exit", "exit", "quit", "os._exit", "pytest.skip", "pytest.fail", "self.fail"):
+        if called in (
+            "sys.exit",
+            "exit",
+            "quit",
+            "os._exit",
+            "pytest.skip",
+            "pytest.fail",
+            "self.fail",
+        ):
             return "hard"
     return ""

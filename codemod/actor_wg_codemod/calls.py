@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from actor_wg_codemod import renames
 from actor_wg_codemod.bindings import DEFS, FUNCTIONS, Module, Place, Scope, path_of
 from actor_wg_codemod.values import (
-    NOTHING,
     OTHER,
     UNKNOWN,
     ClassValue,
@@ -87,9 +86,12 @@ class Calls:
             return frozenset({Instance(callee.info, callee.proven)})
         if isinstance(callee, Instance):
             method = self.ev.link.attribute(callee, "__call__")
-            return frozenset(
-                v for m in method if isinstance(m, Function) for v in self.ev.function_result(m)
-            ) or UNKNOWN
+            return (
+                frozenset(
+                    v for m in method if isinstance(m, Function) for v in self.ev.function_result(m)
+                )
+                or UNKNOWN
+            )
         if isinstance(callee, Function):
             return self.ev.function_result(callee)
         if isinstance(callee, Partial):
@@ -140,8 +142,19 @@ class Calls:
             return self._patched(name, call, place)
         if callee.last in SPECCED and "mock" in name:
             return self._specced(callee.last, call, place)
-        if callee.last in ("deque", "OrderedDict", "defaultdict", "WeakSet", "WeakValueDictionary", "Queue"):
-            items = elements(self.ev.evaluate(first, place)) if first is not None and callee.last != "defaultdict" else frozenset()
+        if callee.last in (
+            "deque",
+            "OrderedDict",
+            "defaultdict",
+            "WeakSet",
+            "WeakValueDictionary",
+            "Queue",
+        ):
+            items = (
+                elements(self.ev.evaluate(first, place))
+                if first is not None and callee.last != "defaultdict"
+                else frozenset()
+            )
             return frozenset({Container(items, mapping="ict" in callee.last)})
         if callee.looks_like_class:
             return frozenset({Foreign(name)})
@@ -166,7 +179,7 @@ class Calls:
     def _builtin(self, name: str, call: ast.Call, place: Place) -> Values:
         values = self._arguments(call, place)
         args = [a for a in call.args if not isinstance(a, ast.Starred)]
-        filled = [self.ev._filled(a, v, place) for a, v in zip(args, values)]
+        filled = [self.ev._filled(a, v, place) for a, v in zip(args, values, strict=False)]
         if name == "getattr" and len(args) >= 2:
             word = self.text(args[1], place)
             if word is None and self.ev._wanted and isinstance(args[1], ast.Name):
@@ -179,7 +192,11 @@ class Calls:
             items = elements(filled[0]) if filled else frozenset()
             return frozenset({Container(items)})
         if name in ONE_ELEMENT and filled:
-            return elements(filled[0]) if len(filled) == 1 or name == "next" else frozenset().union(*filled)
+            return (
+                elements(filled[0])
+                if len(filled) == 1 or name == "next"
+                else frozenset().union(*filled)
+            )
         if name == "zip":
             return frozenset({Container(frozenset({Tuple(tuple(elements(v) for v in filled))}))})
         if name == "enumerate" and filled:
@@ -187,11 +204,15 @@ class Calls:
         if name == "filter" and len(filled) == 2:
             return frozenset({Container(elements(filled[1]))})
         if name == "map" and len(values) == 2:
-            return frozenset({Container(frozenset(v for c in values[0] for v in self._result(c, call, place)))})
+            return frozenset(
+                {Container(frozenset(v for c in values[0] for v in self._result(c, call, place)))}
+            )
         if name == "dict":
             parts = [elements(v) for v in filled]
             parts += [
-                self.ev.evaluate(k.value, place) if k.arg else elements(self.ev.evaluate(k.value, place))
+                self.ev.evaluate(k.value, place)
+                if k.arg
+                else elements(self.ev.evaluate(k.value, place))
                 for k in call.keywords
             ]
             return frozenset({Container(frozenset().union(*parts), mapping=True)})
@@ -201,7 +222,11 @@ class Calls:
             return OTHER
         if name == "super":
             return UNKNOWN
-        return UNKNOWN if name in ("vars", "eval", "globals", "locals", "aiter", "anext", "open") else OTHER
+        return (
+            UNKNOWN
+            if name in ("vars", "eval", "globals", "locals", "aiter", "anext", "open")
+            else OTHER
+        )
 
     def _type(self, values: Values) -> Values:
         return frozenset(
@@ -225,11 +250,14 @@ class Calls:
         if name == "ray.options":
             return frozenset({receiver}) if receiver is not None else UNKNOWN
         if name == "ray.remote":
-            return frozenset(
-                Remote(t) if isinstance(t, (ClassValue, Function)) else Unknown()
-                for a in call.args
-                for t in self.ev.evaluate(a, place)
-            ) or UNKNOWN
+            return (
+                frozenset(
+                    Remote(t) if isinstance(t, (ClassValue, Function)) else Unknown()
+                    for a in call.args
+                    for t in self.ev.evaluate(a, place)
+                )
+                or UNKNOWN
+            )
         if name == "mock.start" and receiver is not None:
             return frozenset({receiver})
         if name == "registry.get":
@@ -294,7 +322,9 @@ class Calls:
                 return None
             word = self.text(call.args[1], place)
             owners = self.ev.evaluate(call.args[0], place)
-            values = frozenset(v for o in owners for v in self.ev.member(o, word)) if word else UNKNOWN
+            values = (
+                frozenset(v for o in owners for v in self.ev.member(o, word)) if word else UNKNOWN
+            )
         else:
             return None
         mocks = frozenset(
@@ -371,7 +401,11 @@ class Calls:
             return found
         if default is not None:
             values = self.ev.evaluate(default, outer)
-            known = frozenset(v for v in values if isinstance(v, (ClassValue, Instance, Function, Partial, Remote)))
+            known = frozenset(
+                v
+                for v in values
+                if isinstance(v, (ClassValue, Instance, Function, Partial, Remote))
+            )
             if known:
                 return known | UNKNOWN
         return frozenset({Unknown(node.arg)})
@@ -379,10 +413,14 @@ class Calls:
     @staticmethod
     def _default(node: ast.arg, arguments: ast.arguments) -> ast.expr | None:
         positional = [*arguments.posonlyargs, *arguments.args]
-        for argument, default in zip(reversed(positional), reversed(arguments.defaults)):
+        for argument, default in zip(
+            reversed(positional), reversed(arguments.defaults), strict=False
+        ):
             if argument is node:
                 return default
-        for argument, keyword_default in zip(arguments.kwonlyargs, arguments.kw_defaults):
+        for argument, keyword_default in zip(
+            arguments.kwonlyargs, arguments.kw_defaults, strict=False
+        ):
             if argument is node:
                 return keyword_default
         return None
@@ -401,7 +439,11 @@ class Calls:
         decorators = {(path_of(d) or "").rpartition(".")[2] for d in function.decorator_list}
         if "staticmethod" in decorators:
             return None
-        if "classmethod" in decorators or function.name in ("__new__", "__init_subclass__", "__class_getitem__"):
+        if "classmethod" in decorators or function.name in (
+            "__new__",
+            "__init_subclass__",
+            "__class_getitem__",
+        ):
             return frozenset({ClassValue(owner)})
         return frozenset({Instance(owner)})
 
@@ -410,11 +452,17 @@ class Calls:
         """Whether a lambda in a class body is what a name there stands for, bare or as a property."""
         steps = [n for n, _ in outer.chain if n is not function]
         holder = steps[-1]
-        if isinstance(holder, ast.Call) and path_of(holder.func) in ("property", "cached_property", "functools.cached_property"):
+        if isinstance(holder, ast.Call) and path_of(holder.func) in (
+            "property",
+            "cached_property",
+            "functools.cached_property",
+        ):
             holder = steps[-2]
         return isinstance(holder, (ast.Assign, ast.AnnAssign))
 
-    def _given(self, node: ast.arg, function: ast.AST, outer: Place, module: Module) -> Values | None:
+    def _given(
+        self, node: ast.arg, function: ast.AST, outer: Place, module: Module
+    ) -> Values | None:
         """What else is known: attached to a class, a pytest fixture, a mock from a patch decorator."""
         if self.ev.first_parameter(function) == node.arg:
             attached = self.ev.link.attached(function, outer, module)
@@ -450,5 +498,3 @@ class Calls:
         if node.arg in arguments and arguments.index(node.arg) < len(patches):
             return patches[arguments.index(node.arg)]
         return None
-
-

@@ -22,7 +22,7 @@ from actor_wg_codemod.bindings import (
 from actor_wg_codemod.calls import Calls
 from actor_wg_codemod.flows import Flows
 from actor_wg_codemod.forwarding import Forwarding
-from actor_wg_codemod.linking import ClassInfo, Linker
+from actor_wg_codemod.linking import Linker
 from actor_wg_codemod.narrowing import narrow
 from actor_wg_codemod.project import Project, dotted
 from actor_wg_codemod.reaching import at_end, later, reaching
@@ -37,7 +37,6 @@ from actor_wg_codemod.values import (
     External,
     Foreign,
     Function,
-    Group,
     Instance,
     Library,
     Mock,
@@ -55,18 +54,65 @@ from actor_wg_codemod.values import (
 )
 
 BUILTINS = frozenset(dir(builtins))
-CONTAINER_METHODS = frozenset({"values", "items", "get", "pop", "copy", "setdefault", "popitem", "keys", "popleft"})
-FILLS = frozenset({"append", "add", "appendleft", "insert", "extend", "update", "setdefault", "put", "put_nowait"})
-WRAPPED = frozenset({"Optional", "Annotated", "ClassVar", "Final", "Awaitable", "Coroutine", "Required", "NotRequired"})
+CONTAINER_METHODS = frozenset(
+    {"values", "items", "get", "pop", "copy", "setdefault", "popitem", "keys", "popleft"}
+)
+FILLS = frozenset(
+    {"append", "add", "appendleft", "insert", "extend", "update", "setdefault", "put", "put_nowait"}
+)
+WRAPPED = frozenset(
+    {
+        "Optional",
+        "Annotated",
+        "ClassVar",
+        "Final",
+        "Awaitable",
+        "Coroutine",
+        "Required",
+        "NotRequired",
+    }
+)
 HOLDING = frozenset(
-    "list List set Set frozenset FrozenSet Iterable Iterator Sequence MutableSequence Collection deque Deque "
-    "Generator AsyncIterator AsyncIterable AsyncGenerator Mapping MutableMapping dict Dict OrderedDict "
-    "defaultdict DefaultDict".split()
+    [
+        "list",
+        "List",
+        "set",
+        "Set",
+        "frozenset",
+        "FrozenSet",
+        "Iterable",
+        "Iterator",
+        "Sequence",
+        "MutableSequence",
+        "Collection",
+        "deque",
+        "Deque",
+        "Generator",
+        "AsyncIterator",
+        "AsyncIterable",
+        "AsyncGenerator",
+        "Mapping",
+        "MutableMapping",
+        "dict",
+        "Dict",
+        "OrderedDict",
+        "defaultdict",
+        "DefaultDict",
+    ]
 )
 UNTYPED = frozenset(
-    {"typing.Any", "builtins.object", "builtins.type", "builtins.callable", "typing.Callable", "collections.abc.Callable"}
+    {
+        "typing.Any",
+        "builtins.object",
+        "builtins.type",
+        "builtins.callable",
+        "typing.Callable",
+        "collections.abc.Callable",
+    }
 )
-MAPPINGS = frozenset("Mapping MutableMapping dict Dict OrderedDict defaultdict DefaultDict".split())
+MAPPINGS = frozenset(
+    ["Mapping", "MutableMapping", "dict", "Dict", "OrderedDict", "defaultdict", "DefaultDict"]
+)
 
 
 class Evaluator:
@@ -198,12 +244,21 @@ class Evaluator:
         memo, self._memo = self._memo, {}
         try:
             for value, place in self.returns(module, getter):
-                tests = [c.test for c, arm in place.frames if isinstance(c, ast.If) and arm == "body"]
+                tests = [
+                    c.test for c, arm in place.frames if isinstance(c, ast.If) and arm == "body"
+                ]
                 named = {
-                    n.value for t in tests for n in ast.walk(t) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+                    n.value
+                    for t in tests
+                    for n in ast.walk(t)
+                    if isinstance(n, ast.Constant) and isinstance(n.value, str)
                 }
                 text = "\n".join(module.lines)
-                if (named and name in named) or (not named and f'"{name}"' in text) or (not named and f"'{name}'" in text):
+                if (
+                    (named and name in named)
+                    or (not named and f'"{name}"' in text)
+                    or (not named and f"'{name}'" in text)
+                ):
                     found |= self.evaluate(value, place)
         finally:
             self._memo = memo
@@ -338,7 +393,9 @@ class Evaluator:
         if binding.kind == "star" and isinstance(node, ast.ImportFrom):
             return self._star(module, node, binding.name) or UNKNOWN
         if binding.kind == "class" and isinstance(node, ast.ClassDef):
-            return self._decorated(ClassValue(self.link.project_class(module, node, place)), node, place)
+            return self._decorated(
+                ClassValue(self.link.project_class(module, node, place)), node, place
+            )
         if binding.kind == "def" and isinstance(node, DEFS):
             owner = self.link.owner_of(place.scope)
             return self._decorated(Function(module, node, place, owner), node, place)
@@ -348,13 +405,17 @@ class Evaluator:
             return self._captured(node, place)
         if binding.kind == "annotated" and isinstance(binding.statement, ast.AnnAssign):
             declared = self.annotation(binding.statement.annotation, place)
-            if binding.value is None or any(not isinstance(v, (Unknown, Other, Foreign)) for v in declared):
+            if binding.value is None or any(
+                not isinstance(v, (Unknown, Other, Foreign)) for v in declared
+            ):
                 return declared
             return self.evaluate(binding.value, place)
         if binding.value is None:
             return UNKNOWN
         if binding.kind == "each":
-            values = elements(self._filled(binding.value, self.evaluate(binding.value, place), place))
+            values = elements(
+                self._filled(binding.value, self.evaluate(binding.value, place), place)
+            )
         elif binding.kind == "enter":
             values = self.calls.entered(binding.value, place)
         elif binding.kind == "value":
@@ -401,7 +462,9 @@ class Evaluator:
         if isinstance(pattern, ast.MatchClass):
             return self.instances(self.evaluate(pattern.cls, place))
         for holder, _ in reversed(place.chain):
-            if isinstance(holder, ast.MatchClass | ast.MatchSequence | ast.MatchMapping | ast.MatchOr):
+            if isinstance(
+                holder, ast.MatchClass | ast.MatchSequence | ast.MatchMapping | ast.MatchOr
+            ):
                 return UNKNOWN
             if isinstance(holder, ast.Match):
                 return self.evaluate(holder.subject, place)
@@ -434,8 +497,14 @@ class Evaluator:
                 if isinstance(value, ModuleValue) and value.path:
                     yield from self._exported(value.path, node.attr, 0)
 
-    def _defined(self, module: Module, binding: Binding, depth: int) -> Iterator[tuple[ast.expr, Place]]:
-        if binding.kind in ("value", "annotated") and binding.value is not None and not binding.unpack:
+    def _defined(
+        self, module: Module, binding: Binding, depth: int
+    ) -> Iterator[tuple[ast.expr, Place]]:
+        if (
+            binding.kind in ("value", "annotated")
+            and binding.value is not None
+            and not binding.unpack
+        ):
             yield binding.value, binding.place
         elif binding.kind == "import" and isinstance(binding.statement, ast.ImportFrom):
             alias, path = binding.node, self._import_path(module, binding.statement)
@@ -496,14 +565,16 @@ class Evaluator:
             return frozenset({Tuple(tuple(self.evaluate(e, place) for e in node.elts))})
         if isinstance(node, (ast.List, ast.Set, ast.Tuple)):
             parts = (
-                elements(self.evaluate(e.value, place)) if isinstance(e, ast.Starred) else self.evaluate(e, place)
+                elements(self.evaluate(e.value, place))
+                if isinstance(e, ast.Starred)
+                else self.evaluate(e, place)
                 for e in node.elts
             )
             return frozenset({Container(self._union(parts))})
         if isinstance(node, ast.Dict):
             parts = (
                 elements(self.evaluate(v, place)) if k is None else self.evaluate(v, place)
-                for k, v in zip(node.keys, node.values)
+                for k, v in zip(node.keys, node.values, strict=False)
             )
             return frozenset({Container(self._union(parts), mapping=True)})
         if isinstance(node, COMPREHENSIONS):
@@ -532,16 +603,26 @@ class Evaluator:
         index = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(node.slice, ast.UnaryOp) and isinstance(node.slice.op, ast.USub):
             operand = node.slice.operand
-            index = -operand.value if isinstance(operand, ast.Constant) and isinstance(operand.value, int) else None
+            index = (
+                -operand.value
+                if isinstance(operand, ast.Constant) and isinstance(operand.value, int)
+                else None
+            )
         found: set[Value] = set()
         for value in values:
-            if isinstance(value, Tuple) and isinstance(index, int) and -len(value.items) <= index < len(value.items):
+            if (
+                isinstance(value, Tuple)
+                and isinstance(index, int)
+                and -len(value.items) <= index < len(value.items)
+            ):
                 found |= value.items[index]
             elif isinstance(value, Mock) and value.aspect == "call" and index == 1:
                 found.add(Mock(value.info, "arguments"))
             elif isinstance(value, Container) and isinstance(node.slice, ast.Slice):
                 found.add(value)
-            elif isinstance(value, (ClassValue, External)) and not isinstance(node.slice, ast.Slice):
+            elif isinstance(value, (ClassValue, External)) and not isinstance(
+                node.slice, ast.Slice
+            ):
                 found.add(value)  # a generic class with its parameters
             elif isinstance(value, (Container, Tuple)):
                 found |= elements(frozenset({value}))
@@ -565,12 +646,18 @@ class Evaluator:
     def _stored(self, path: str, node: ast.expr, place: Place) -> Values | None:
         """What was assigned to the same dotted path earlier in the same scope, where that is certain."""
         module = place.scope.module
-        word = node.attr if isinstance(node, ast.Attribute) else path.partition(".")[0].partition("[")[0]
+        word = (
+            node.attr
+            if isinstance(node, ast.Attribute)
+            else path.partition(".")[0].partition("[")[0]
+        )
         bindings = []
         for chain in module.carriers(word):
             target = chain[-1][0]
             if isinstance(node, ast.Subscript):
-                target = next((n for n, _ in reversed(chain) if isinstance(n, ast.Subscript)), target)
+                target = next(
+                    (n for n, _ in reversed(chain) if isinstance(n, ast.Subscript)), target
+                )
             if not isinstance(getattr(target, "ctx", None), ast.Store) or path_of(target) != path:
                 continue
             if isinstance(node, ast.Subscript):
@@ -660,7 +747,11 @@ class Evaluator:
             elif isinstance(value, External) and value.name in UNTYPED:
                 found.add(Unknown())
             elif isinstance(value, External):
-                found.add(Foreign(value.name) if value.looks_like_class or value.name.startswith("builtins.") else Unknown())
+                found.add(
+                    Foreign(value.name)
+                    if value.looks_like_class or value.name.startswith("builtins.")
+                    else Unknown()
+                )
             elif isinstance(value, Nothing):
                 found.add(value)
         return frozenset(found) or UNKNOWN
@@ -704,12 +795,14 @@ class Evaluator:
                 continue
             self._active.add(key)
             try:
-                if isinstance(value, ast.Subscript) or isinstance(value, ast.BinOp):
+                if isinstance(value, (ast.Subscript, ast.BinOp)):
                     return self.annotation(value, where)
                 if isinstance(value, ast.Call):
                     called = (path_of(value.func) or "").rpartition(".")[2]
                     if called == "TypeVar":
-                        bounds = [k.value for k in value.keywords if k.arg == "bound"] or value.args[1:]
+                        bounds = [
+                            k.value for k in value.keywords if k.arg == "bound"
+                        ] or value.args[1:]
                         return self._union(self.annotation(b, where) for b in bounds) or UNKNOWN
                     if called == "NewType" and len(value.args) == 2:
                         return self.annotation(value.args[1], where)
@@ -736,7 +829,8 @@ class Evaluator:
         if head in ("type", "Type"):
             found = self.annotation(parts[0], place)
             return frozenset(
-                ClassValue(v.info, v.proven) if isinstance(v, Instance) else Unknown() for v in found
+                ClassValue(v.info, v.proven) if isinstance(v, Instance) else Unknown()
+                for v in found
             )
         if head in ("tuple", "Tuple"):
             if len(parts) == 2 and isinstance(parts[1], ast.Constant) and parts[1].value is ...:
@@ -780,11 +874,19 @@ class Evaluator:
             if path_of(node) != path or len(chain) < 3 or not any(n is region for n, _ in chain):
                 continue
             parent = chain[-2][0]
-            if isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store) and parent.value is node:
+            if (
+                isinstance(parent, ast.Subscript)
+                and isinstance(parent.ctx, ast.Store)
+                and parent.value is node
+            ):
                 binding = module.store(chain[:-1], path)
                 if binding.kind == "value" and binding.value is not None:
                     found |= self.evaluate(binding.value, binding.place)
-            elif isinstance(parent, ast.Attribute) and parent.attr in FILLS and isinstance(chain[-3][0], ast.Call):
+            elif (
+                isinstance(parent, ast.Attribute)
+                and parent.attr in FILLS
+                and isinstance(chain[-3][0], ast.Call)
+            ):
                 found |= self._put(chain[-3][0], parent.attr, module.place(chain[:-2]))
             elif isinstance(parent, ast.AugAssign) and parent.target is node:
                 found |= elements(self.evaluate(parent.value, module.place(chain[:-1])))

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from actor_wg_codemod.bindings import DEFS, FUNCTIONS, Binding, Chain, Module, Place, path_of
+from actor_wg_codemod.bindings import DEFS, FUNCTIONS, Binding, Chain, Module, Place, Scope, path_of
 from actor_wg_codemod.reaching import reaching
 from actor_wg_codemod.values import External, Function
 
@@ -48,10 +48,12 @@ class Flows:
         self._walk(node, place, key, new, flow, set())
         return flow
 
-    def _walk(self, node: ast.expr, place: Place, key: str, new: str, flow: Flow, seen: set[object]) -> None:
+    def _walk(
+        self, node: ast.expr, place: Place, key: str, new: str, flow: Flow, seen: set[object]
+    ) -> None:
         module = place.scope.module
         if isinstance(node, ast.Dict):
-            for name, value in zip(node.keys, node.values):
+            for name, value in zip(node.keys, node.values, strict=False):
                 if name is None:
                     self._walk(value, place, key, new, flow, seen)
                 elif isinstance(name, ast.Constant):
@@ -73,7 +75,14 @@ class Flows:
             self._variable(node, place, key, new, flow, seen)
 
     def _note(
-        self, node: ast.AST, word: object, module: Module, place: Place, key: str, new: str, flow: Flow
+        self,
+        node: ast.AST,
+        word: object,
+        module: Module,
+        place: Place,
+        key: str,
+        new: str,
+        flow: Flow,
     ) -> None:
         if word == key:
             if all(s is not node for s, _, _ in flow.sites):
@@ -99,7 +108,11 @@ class Flows:
             self._walk(node.args[0], place, key, new, flow, seen)
             return
         for callee in callees:
-            if isinstance(callee, Function) and isinstance(callee.node, DEFS) and id(callee.node) not in seen:
+            if (
+                isinstance(callee, Function)
+                and isinstance(callee.node, DEFS)
+                and id(callee.node) not in seen
+            ):
                 seen.add(id(callee.node))
                 before = len(flow.sites)
                 for value, inner in self.ev.returns(callee.module, callee.node):
@@ -108,7 +121,14 @@ class Flows:
                     flow.escapes = True
 
     def _keywords(
-        self, node: ast.Call, module: Module, place: Place, key: str, new: str, flow: Flow, seen: set[object]
+        self,
+        node: ast.Call,
+        module: Module,
+        place: Place,
+        key: str,
+        new: str,
+        flow: Flow,
+        seen: set[object],
     ) -> None:
         for keyword in node.keywords:
             if keyword.arg is None:
@@ -127,7 +147,11 @@ class Flows:
                 use = chain[-1][0]
                 if not isinstance(use, (ast.Name, ast.Attribute)):
                     continue
-                if len(chain) < 3 or not isinstance(chain[-2][0], ast.Call) or chain[-2][0].func is not use:
+                if (
+                    len(chain) < 3
+                    or not isinstance(chain[-2][0], ast.Call)
+                    or chain[-2][0].func is not use
+                ):
                     return False
                 holder = chain[-3][0]
                 if not (isinstance(holder, ast.keyword) and holder.arg is None):
@@ -135,7 +159,13 @@ class Flows:
         return True
 
     def _variable(
-        self, node: ast.Name | ast.Attribute, place: Place, key: str, new: str, flow: Flow, seen: set[object]
+        self,
+        node: ast.Name | ast.Attribute,
+        place: Place,
+        key: str,
+        new: str,
+        flow: Flow,
+        seen: set[object],
     ) -> None:
         path = path_of(node)
         module = place.scope.module
@@ -146,6 +176,7 @@ class Flows:
             return
         seen.add((id(region), path))
         received = False
+        home: Scope | None = None
         wanted: set[int] | None = None
         bindings = []
         if isinstance(node, ast.Name):
@@ -168,7 +199,10 @@ class Flows:
             use = chain[-1][0]
             if path_of(use) != path or not any(n is region for n, _ in chain):
                 continue
-            if isinstance(node, ast.Name) and module.resolve(module.place(chain).scope, path) is not home:
+            if (
+                isinstance(node, ast.Name)
+                and module.resolve(module.place(chain).scope, path) is not home
+            ):
                 continue
             if wanted is not None and not self._same_value(chain, module, bindings, wanted):
                 continue
@@ -177,7 +211,9 @@ class Flows:
             self._use(chain, module, key, new, flow, seen, is_sink=use is node)
 
     @staticmethod
-    def _same_value(chain: Chain, module: Module, bindings: list[Binding], wanted: set[int]) -> bool:
+    def _same_value(
+        chain: Chain, module: Module, bindings: list[Binding], wanted: set[int]
+    ) -> bool:
         """Whether a use of a rebound name can be about the dictionary that is asked for."""
         node = chain[-1][0]
         made = next((b for b in bindings if b.node is node), None)
@@ -206,28 +242,54 @@ class Flows:
                     return
 
     def _use(
-        self, chain: Chain, module: Module, key: str, new: str, flow: Flow, seen: set[object], *, is_sink: bool
+        self,
+        chain: Chain,
+        module: Module,
+        key: str,
+        new: str,
+        flow: Flow,
+        seen: set[object],
+        *,
+        is_sink: bool,
     ) -> None:
         node, by = chain[-1]
         parent = chain[-2][0]
         place = module.place(chain)
         if isinstance(getattr(node, "ctx", None), ast.Store):
             binding = module.store(chain, "")
-            if binding.value is not None and binding.kind in ("value", "annotated", "augment") and not binding.unpack:
+            if (
+                binding.value is not None
+                and binding.kind in ("value", "annotated", "augment")
+                and not binding.unpack
+            ):
                 self._walk(binding.value, binding.place, key, new, flow, seen)
             return
         if isinstance(getattr(node, "ctx", None), ast.Del):
             return
         if isinstance(parent, ast.Subscript) and parent.value is node:
             if isinstance(parent.slice, ast.Constant):
-                self._note(parent.slice, parent.slice.value, module, module.place(chain[:-1]), key, new, flow)
+                self._note(
+                    parent.slice,
+                    parent.slice.value,
+                    module,
+                    module.place(chain[:-1]),
+                    key,
+                    new,
+                    flow,
+                )
             elif isinstance(parent.ctx, ast.Load):
                 flow.escapes = True
             return
-        if isinstance(parent, ast.Attribute) and parent.value is node and isinstance(chain[-3][0], ast.Call):
+        if (
+            isinstance(parent, ast.Attribute)
+            and parent.value is node
+            and isinstance(chain[-3][0], ast.Call)
+        ):
             call = chain[-3][0]
             if call.func is parent:
-                self._method(call, parent.attr, module.place(chain[:-2]), module, key, new, flow, seen)
+                self._method(
+                    call, parent.attr, module.place(chain[:-2]), module, key, new, flow, seen
+                )
                 return
         if isinstance(parent, ast.keyword) and parent.arg is None:
             if not is_sink and not self._same_sink(chain, module, key):
@@ -246,13 +308,21 @@ class Flows:
             return
         if isinstance(parent, ast.IfExp) and by == "test":
             return
-        if isinstance(parent, (ast.BinOp, ast.Dict, ast.BoolOp, ast.IfExp)) or self._is_dict_call(parent, place):
+        if isinstance(parent, (ast.BinOp, ast.Dict, ast.BoolOp, ast.IfExp)) or self._is_dict_call(
+            parent, place
+        ):
             whole = self._outermost(chain)
             if self._reaches_sink(whole, module, key):
                 return
-        if isinstance(parent, ast.Assign) and parent.value is node and isinstance(parent.targets[0], ast.Name):
+        if (
+            isinstance(parent, ast.Assign)
+            and parent.value is node
+            and isinstance(parent.targets[0], ast.Name)
+        ):
             target = parent.targets[0]
-            self._walk(target, module.place((*chain[:-1], (target, "targets"))), key, new, flow, seen)
+            self._walk(
+                target, module.place((*chain[:-1], (target, "targets"))), key, new, flow, seen
+            )
             return
         if isinstance(parent, ast.Return) and is_sink:
             return
@@ -261,16 +331,28 @@ class Flows:
         flow.escapes = True
 
     def _is_dict_call(self, node: ast.AST, place: Place) -> bool:
-        return isinstance(node, ast.Call) and path_of(node.func) in ("dict", "copy.copy", "copy.deepcopy")
+        return isinstance(node, ast.Call) and path_of(node.func) in (
+            "dict",
+            "copy.copy",
+            "copy.deepcopy",
+        )
 
     @staticmethod
     def _outermost(chain: Chain) -> Chain:
         depth = len(chain) - 1
-        while depth > 0 and isinstance(
-            chain[depth - 1][0], (ast.BinOp, ast.Dict, ast.BoolOp, ast.IfExp, ast.Call)
-        ) and chain[depth][1] != "func":
+        while (
+            depth > 0
+            and isinstance(
+                chain[depth - 1][0], (ast.BinOp, ast.Dict, ast.BoolOp, ast.IfExp, ast.Call)
+            )
+            and chain[depth][1] != "func"
+        ):
             called = chain[depth - 1][0]
-            if isinstance(called, ast.Call) and path_of(called.func) not in ("dict", "copy.copy", "copy.deepcopy"):
+            if isinstance(called, ast.Call) and path_of(called.func) not in (
+                "dict",
+                "copy.copy",
+                "copy.deepcopy",
+            ):
                 break
             depth -= 1
         return chain[: depth + 1]
@@ -279,7 +361,9 @@ class Flows:
         parent = chain[-2][0]
         if isinstance(parent, ast.keyword) and parent.arg is None:
             return self._same_sink(chain, module, key)
-        return isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return, ast.AugAssign, ast.NamedExpr))
+        return isinstance(
+            parent, (ast.Assign, ast.AnnAssign, ast.Return, ast.AugAssign, ast.NamedExpr)
+        )
 
     def _same_sink(self, chain: Chain, module: Module, key: str) -> bool:
         """Whether the call that a dictionary is splatted into takes the key as ours."""
@@ -289,10 +373,17 @@ class Flows:
         if not isinstance(call, ast.Call):
             return False
         place = module.place(chain[:-2])
-        if any(isinstance(c, External) and c.name == "builtins.dict" for c in self.ev.evaluate(call.func, place)):
+        if any(
+            isinstance(c, External) and c.name == "builtins.dict"
+            for c in self.ev.evaluate(call.func, place)
+        ):
             return True
         takings = self.ev.forwarding.call_takings(call, place, key)
-        return bool(takings) and takings <= {Taking.OURS, Taking.UNPROVEN, Taking.UNKNOWN} and Taking.OURS in takings
+        return (
+            bool(takings)
+            and takings <= {Taking.OURS, Taking.UNPROVEN, Taking.UNKNOWN}
+            and Taking.OURS in takings
+        )
 
     def _method(
         self,

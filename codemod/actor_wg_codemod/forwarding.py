@@ -63,7 +63,10 @@ class Forwarding:
         callees = self.ev.evaluate(call.func, place)
         found: set[Value] = set()
         for callee in callees:
-            if isinstance(callee, External) and callee.name in ("functools.partial", "functools.partialmethod"):
+            if isinstance(callee, External) and callee.name in (
+                "functools.partial",
+                "functools.partialmethod",
+            ):
                 if call.args:
                     found |= self.ev.evaluate(call.args[0], place)
             else:
@@ -72,7 +75,9 @@ class Forwarding:
 
     def call_takings(self, call: ast.Call, place: Place, word: str) -> frozenset[Taking]:
         """How the possible callees of a call take a keyword."""
-        found = {self.takes(t, word) for t in self.targets(call, place) if not isinstance(t, Nothing)}
+        found = {
+            self.takes(t, word) for t in self.targets(call, place) if not isinstance(t, Nothing)
+        }
         return frozenset(found)
 
     def takes(self, value: Value, word: str) -> Taking:
@@ -177,7 +182,11 @@ class Forwarding:
         proven = roles.proven
         for current in self.ev.link.mro(info):
             if current.node is None:
-                return _weaken(Taking.OURS, proven) if current.verl == renames.MANAGER else Taking.OTHER
+                return (
+                    _weaken(Taking.OURS, proven)
+                    if current.verl == renames.MANAGER
+                    else Taking.OTHER
+                )
             init = self.ev.link.own_method(current, "__init__")
             if init is not None and current is not info and self._hands_up(current, init):
                 continue
@@ -227,7 +236,9 @@ class Forwarding:
 
     def parameter_problem(self, function: Function, word: str) -> str | None:
         """Why a parameter of a function cannot be renamed by an edit, else None."""
-        scope = function.module.place((*function.place.chain, (function.node, "body")), inside=True).scope
+        scope = function.module.place(
+            (*function.place.chain, (function.node, "body")), inside=True
+        ).scope
         return self.locals.rename(scope, word, self.ev.names.table[word]).problem
 
     def group_parameter(self, info: ClassInfo, init: Function) -> str | None:
@@ -252,7 +263,9 @@ class Forwarding:
             return passed
         for word in (names.group, names.new_group):
             for binding in self.ev.link.self_assignments(info, word):
-                if binding.value is not None and any(n is init.node for n, _ in binding.place.chain):
+                if binding.value is not None and any(
+                    n is init.node for n, _ in binding.place.chain
+                ):
                     source = self._source(binding.value, init, binding.place)
                     if source is not None:
                         return source
@@ -299,7 +312,9 @@ class Forwarding:
                 if found is not None:
                     return found
         index += 1 if target.takes_self else 0
-        if index < len(call.args) and not any(isinstance(a, ast.Starred) for a in call.args[: index + 1]):
+        if index < len(call.args) and not any(
+            isinstance(a, ast.Starred) for a in call.args[: index + 1]
+        ):
             return call.args[index]
         return None
 
@@ -360,14 +375,18 @@ class Forwarding:
     def _forward(self, function: Function, word: str) -> Taking:
         kwarg = function.node.args.kwarg
         assert kwarg is not None
-        taken, reads, manual = set(), False, False
+        taken: set[Taking] = set()
+        reads = manual = False
         for chain, place in self.kwargs_uses(function):
             kind, detail = kwargs_use(chain, word)
             if kind == "splat" and isinstance(detail, ast.Call):
                 takings = self.call_takings(detail, function.module.place(chain[:-2]), word)
                 if takings & {Taking.OURS, Taking.READS, Taking.UNPROVEN, Taking.MANUAL}:
                     taken |= takings
-                elif any(isinstance(v, External) and v.name == "builtins.dict" for v in self.ev.evaluate(detail.func, place)):
+                elif any(
+                    isinstance(v, External) and v.name == "builtins.dict"
+                    for v in self.ev.evaluate(detail.func, place)
+                ):
                     reads = True
                 else:
                     reads = True
@@ -376,7 +395,9 @@ class Forwarding:
             elif kind == "reads":
                 reads = True
         if not taken:
-            return Taking.MANUAL if manual and self._pops_for_manager(function, word) else Taking.NONE
+            return (
+                Taking.MANUAL if manual and self._pops_for_manager(function, word) else Taking.NONE
+            )
         if manual or Taking.MANUAL in taken:
             return Taking.MANUAL
         if reads or Taking.READS in taken:
@@ -416,10 +437,17 @@ def kwargs_use(chain: Chain, word: str) -> tuple[str, ast.AST | None]:
         if parent.slice.value != word:
             return "harmless", None
         return ("write" if isinstance(parent.ctx, ast.Store) else "key"), parent.slice
-    if isinstance(parent, ast.Attribute) and parent.value is node and isinstance(chain[-3][0], ast.Call):
+    if (
+        isinstance(parent, ast.Attribute)
+        and parent.value is node
+        and isinstance(chain[-3][0], ast.Call)
+    ):
         call = chain[-3][0]
         first = call.args[0] if call.args else None
-        if parent.attr in ("get", "pop", "setdefault", "__contains__", "__getitem__") and first is not None:
+        if (
+            parent.attr in ("get", "pop", "setdefault", "__contains__", "__getitem__")
+            and first is not None
+        ):
             if not isinstance(first, ast.Constant):
                 return "reads", None
             if first.value != word:
@@ -450,5 +478,6 @@ def _is_stub(function: Function) -> bool:
     node = function.node
     assert isinstance(node, DEFS)
     return all(
-        isinstance(s, ast.Pass) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)) for s in node.body
+        isinstance(s, ast.Pass) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        for s in node.body
     )

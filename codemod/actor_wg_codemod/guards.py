@@ -26,7 +26,9 @@ class Guards:
     def __init__(self, evaluator: Evaluator) -> None:
         self.ev = evaluator
 
-    def serves_both(self, chain: Chain, module: Module, new: str, receiver: ast.expr | None = None) -> bool:
+    def serves_both(
+        self, chain: Chain, module: Module, new: str, receiver: ast.expr | None = None
+    ) -> bool:
         """Whether the site at the end of a chain is the old half of code that has a new half."""
         attribute = receiver is not None
         for index in range(len(chain) - 1, 0, -1):
@@ -34,10 +36,16 @@ class Guards:
             if isinstance(node, (ast.If, ast.IfExp)) and name in ("body", "orelse"):
                 other = node.orelse if name == "body" else node.body
                 if self._is_test(node.test, chain[:index], module, receiver):
-                    if _says(other, new) or (isinstance(node, ast.If) and self._rest(chain, index, name, new)):
+                    if _says(other, new) or (
+                        isinstance(node, ast.If) and self._rest(chain, index, name, new)
+                    ):
                         return True
             elif isinstance(node, (ast.If, ast.IfExp)) and name == "test" and receiver is not None:
-                halves = _says(node.body, new) or _says(node.orelse, new) or self._rest(chain, index, "body", new)
+                halves = (
+                    _says(node.body, new)
+                    or _says(node.orelse, new)
+                    or self._rest(chain, index, "body", new)
+                )
                 if halves and self._is_test(node.test, chain[:index], module, receiver):
                     return True
             elif isinstance(node, ast.Try) and self._tried(node, name, child, new, attribute):
@@ -47,10 +55,19 @@ class Guards:
                     return True
             elif isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
                 continue
-            elif attribute and isinstance(node, ast.Call) and path_of(node.func) == "getattr" and len(node.args) == 3:
+            elif (
+                attribute
+                and isinstance(node, ast.Call)
+                and path_of(node.func) == "getattr"
+                and len(node.args) == 3
+            ):
                 inner, outer = node.args[2], node.args[1]
                 asked = isinstance(outer, ast.Constant) and outer.value == new
-                nested = isinstance(child, ast.Call) and path_of(child.func) == "getattr" and len(child.args) == 3
+                nested = (
+                    isinstance(child, ast.Call)
+                    and path_of(child.func) == "getattr"
+                    and len(child.args) == 3
+                )
                 if (child is inner and asked and nested) or (child is outer and _says(inner, new)):
                     return True
             body = getattr(node, name, None)
@@ -91,11 +108,18 @@ class Guards:
 
     # Tests
 
-    def _is_test(self, test: ast.expr, chain: Chain, module: Module, receiver: ast.expr | None) -> bool:
+    def _is_test(
+        self, test: ast.expr, chain: Chain, module: Module, receiver: ast.expr | None
+    ) -> bool:
         return self._tests(test, chain, module, receiver, set())
 
     def _tests(
-        self, test: ast.expr, chain: Chain, module: Module, receiver: ast.expr | None, seen: set[int]
+        self,
+        test: ast.expr,
+        chain: Chain,
+        module: Module,
+        receiver: ast.expr | None,
+        seen: set[int],
     ) -> bool:
         if id(test) in seen:
             return False
@@ -123,7 +147,12 @@ class Guards:
         return False
 
     def _by_definition(
-        self, node: ast.expr, chain: Chain, module: Module, receiver: ast.expr | None, seen: set[int]
+        self,
+        node: ast.expr,
+        chain: Chain,
+        module: Module,
+        receiver: ast.expr | None,
+        seen: set[int],
     ) -> bool:
         """A name, constant of another file, or function that holds the result of a test."""
         for value, where, owner in self._definitions(node, chain, module):
@@ -144,7 +173,9 @@ class Guards:
 
     def _is_version_or_signature(self, test: ast.Compare, chain: Chain, module: Module) -> bool:
         for side in (test.left, *test.comparators):
-            if self._is_version(side, chain, module, 0) or self._is_signature(side, chain, module, test, 0):
+            if self._is_version(side, chain, module, 0) or self._is_signature(
+                side, chain, module, test, 0
+            ):
                 return True
         return False
 
@@ -161,11 +192,19 @@ class Guards:
                 "get_distribution",
                 "distribution",
             ):
-                if part.args and self.ev.calls.text(part.args[0], place) in (renames.VERL, *self.ev.project.named_roots):
+                if part.args and self.ev.calls.text(part.args[0], place) in (
+                    renames.VERL,
+                    *self.ev.project.named_roots,
+                ):
                     return True
             if isinstance(part, ast.Name) and depth < 4:
                 values = self.ev.evaluate(part, place)
-                if any(isinstance(v, External) and v.name.startswith(f"{renames.VERL}.") and "version" in v.last.lower() for v in values):
+                if any(
+                    isinstance(v, External)
+                    and v.name.startswith(f"{renames.VERL}.")
+                    and "version" in v.last.lower()
+                    for v in values
+                ):
                     return True
                 for value, where, owner in self._definitions(part, chain, module):
                     if value is not node and self._is_version(value, where, owner, depth + 1):
@@ -174,11 +213,20 @@ class Guards:
 
     def _is_verl(self, value: External | ModuleValue) -> bool:
         name = value.name
-        if self.ev.project.canonical(name) is not None and name.partition(".")[2] in ("", "version"):
+        if self.ev.project.canonical(name) is not None and name.partition(".")[2] in (
+            "",
+            "version",
+        ):
             return True
-        return isinstance(value, ModuleValue) and bool(value.path) and self.ev.project.verl_name(value.path or "") == renames.VERL
+        return (
+            isinstance(value, ModuleValue)
+            and bool(value.path)
+            and self.ev.project.verl_name(value.path or "") == renames.VERL
+        )
 
-    def _is_signature(self, node: ast.expr, chain: Chain, module: Module, test: ast.Compare, depth: int) -> bool:
+    def _is_signature(
+        self, node: ast.expr, chain: Chain, module: Module, test: ast.Compare, depth: int
+    ) -> bool:
         """`"name" in inspect.signature(X).parameters`, also through a name."""
         if not all(isinstance(o, (ast.In, ast.NotIn)) for o in test.ops):
             return False
@@ -188,7 +236,9 @@ class Guards:
             return False
         return self._made_from_signature(node, chain, module, depth)
 
-    def _made_from_signature(self, node: ast.expr, chain: Chain, module: Module, depth: int) -> bool:
+    def _made_from_signature(
+        self, node: ast.expr, chain: Chain, module: Module, depth: int
+    ) -> bool:
         for part in ast.walk(node):
             if isinstance(part, ast.Call):
                 last = (path_of(part.func) or "").rpartition(".")[2]
@@ -198,7 +248,9 @@ class Guards:
                 return True
             if isinstance(part, ast.Name) and depth < 4:
                 for value, where, owner in self._definitions(part, chain, module):
-                    if value is not node and self._made_from_signature(value, where, owner, depth + 1):
+                    if value is not node and self._made_from_signature(
+                        value, where, owner, depth + 1
+                    ):
                         return True
         return False
 
@@ -209,7 +261,9 @@ def _types(node: ast.expr | None) -> list[ast.expr]:
     return list(node.elts) if isinstance(node, ast.Tuple) else [node]
 
 
-def _exits_before(body: list[ast.stmt], until: ast.stmt) -> Iterator[tuple[ast.expr, list[ast.stmt]]]:
+def _exits_before(
+    body: list[ast.stmt], until: ast.stmt
+) -> Iterator[tuple[ast.expr, list[ast.stmt]]]:
     for statement in body:
         if statement is until:
             return
@@ -228,6 +282,8 @@ def _says(nodes: ast.AST | list[ast.stmt] | list[ast.expr], word: str) -> bool:
                 return True
             if isinstance(node, ast.Constant) and node.value == word:
                 return True
-            if isinstance(node, (ast.arg, ast.Name)) and word == (node.arg if isinstance(node, ast.arg) else node.id):
+            if isinstance(node, (ast.arg, ast.Name)) and word == (
+                node.arg if isinstance(node, ast.arg) else node.id
+            ):
                 return True
     return False

@@ -29,7 +29,9 @@ from actor_wg_codemod.values import (
 if TYPE_CHECKING:
     from actor_wg_codemod.evaluate import Evaluator
 
-OWN_ATTACH = frozenset({"unittest", "mock", "pytest", "ray", "functools", "typing", "dataclasses", "builtins"})
+OWN_ATTACH = frozenset(
+    {"unittest", "mock", "pytest", "ray", "functools", "typing", "dataclasses", "builtins"}
+)
 
 
 @dataclass(eq=False)
@@ -94,7 +96,9 @@ class Linker:
             if chain[-1][0] is not node:
                 chain = module.chain_to(node)
             scope = module.scope_for(node, place.scope, chain)
-            found = ClassInfo(node.name, node, place, scope, self._verl_identity(module, node, place))
+            found = ClassInfo(
+                node.name, node, place, scope, self._verl_identity(module, node, place)
+            )
             self._classes[id(node)] = found
         return found
 
@@ -196,7 +200,13 @@ class Linker:
         if not isinstance(value, External):
             return False
         top = value.name.partition(".")[0]
-        return top not in sys.stdlib_module_names and top not in ("builtins", renames.VERL, "ray", "torch", "pydantic")
+        return top not in sys.stdlib_module_names and top not in (
+            "builtins",
+            renames.VERL,
+            "ray",
+            "torch",
+            "pydantic",
+        )
 
     def _duck(self, info: ClassInfo) -> bool:
         """An own class of the manager's exact shape whose name says that it stands in for it."""
@@ -212,7 +222,9 @@ class Linker:
         names = positional + [a.arg for a in arguments.kwonlyargs]
         wanted = self.ev.names.manager_parameters
         fitting = all(n in names for n in wanted) and all(n in wanted for n in required)
-        return fitting and (not positional or tuple(positional[:3]) == wanted[: len(positional[:3])])
+        return fitting and (
+            not positional or tuple(positional[:3]) == wanted[: len(positional[:3])]
+        )
 
     def named_classes(self) -> frozenset[int]:
         """ids of the class definitions that a `checkpoint_manager_class` setting names."""
@@ -245,7 +257,11 @@ class Linker:
                     if text is not None:
                         found.add(text)
                     for known in self.ev.evaluate(value, place):
-                        if isinstance(known, ClassValue) and known.info.node is not None and known.info.module:
+                        if (
+                            isinstance(known, ClassValue)
+                            and known.info.node is not None
+                            and known.info.module
+                        ):
                             found.add(self._dotted(known.info))
         return frozenset(f for f in found if "." in f)
 
@@ -267,7 +283,8 @@ class Linker:
 
     def _is_register(self, call: ast.Call, place: Place) -> bool:
         return any(
-            isinstance(v, Library) and v.name == "registry.register" for v in self.ev.evaluate(call.func, place)
+            isinstance(v, Library) and v.name == "registry.register"
+            for v in self.ev.evaluate(call.func, place)
         )
 
     def _elsewhere(self, info: ClassInfo, role: str) -> bool:
@@ -289,7 +306,9 @@ class Linker:
                 if role == "engine" and self._registers(chain, info, module):
                     return True
                 child = self._subclass(chain, info, module)
-                if child is not None and (self.is_engine(child) if role == "engine" else self.is_kimi(child)):
+                if child is not None and (
+                    self.is_engine(child) if role == "engine" else self.is_kimi(child)
+                ):
                     return True
         return False
 
@@ -321,17 +340,24 @@ class Linker:
         if len(chain) < 3:
             return False
         parent, by = chain[-2][0], chain[-1][1]
-        if not isinstance(parent, ast.Call) or by != "args" or not isinstance(parent.func, (ast.Call, ast.Name)):
+        if (
+            not isinstance(parent, ast.Call)
+            or by != "args"
+            or not isinstance(parent.func, (ast.Call, ast.Name))
+        ):
             return self._stored_in_registry(chain, info, module)
         place = module.place(chain[:-1])
         wraps = any(
-            isinstance(v, Library) and v.name == "registry.wrapper" for v in self.ev.evaluate(parent.func, place)
+            isinstance(v, Library) and v.name == "registry.wrapper"
+            for v in self.ev.evaluate(parent.func, place)
         )
         return wraps and self._means(chain[-1][0], info, place)
 
     def _stored_in_registry(self, chain: Chain, info: ClassInfo, module: Module) -> bool:
         statement = chain[-2][0]
-        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Subscript):
+        if not isinstance(statement, ast.Assign) or not isinstance(
+            statement.targets[0], ast.Subscript
+        ):
             return False
         holder = statement.targets[0].value
         if not isinstance(holder, ast.Attribute):
@@ -352,7 +378,11 @@ class Linker:
             node, by = chain[depth - 1][0], chain[depth][1]
             if isinstance(node, ast.ClassDef) and by == "bases":
                 child = self.project_class(module, node, module.place(chain[:depth]))
-                if any(isinstance(v, ClassValue) and v.info is info for b in self.bases(child) for v in b):
+                if any(
+                    isinstance(v, ClassValue) and v.info is info
+                    for b in self.bases(child)
+                    for v in b
+                ):
                     return child
             if not isinstance(node, ast.Attribute):
                 return None
@@ -381,9 +411,13 @@ class Linker:
         """The method that the class body itself defines under a name."""
         for binding in self.own_bindings(info, name):
             if binding.kind == "def" and isinstance(binding.node, DEFS):
-                return Function(binding.place.scope.module, binding.node, binding.place, info, bound=True)
+                return Function(
+                    binding.place.scope.module, binding.node, binding.place, info, bound=True
+                )
             if binding.kind == "value" and isinstance(binding.value, ast.Lambda):
-                return Function(binding.place.scope.module, binding.value, binding.place, info, bound=True)
+                return Function(
+                    binding.place.scope.module, binding.value, binding.place, info, bound=True
+                )
         return None
 
     def attribute(self, value: ClassValue | Instance, name: str) -> Values:
@@ -418,7 +452,9 @@ class Linker:
         if name == "__new__":
             return frozenset({Library("new", value)})
         if name == "__init__":
-            return frozenset({Constructor(info, takes_self=isinstance(value, ClassValue), proven=value.proven)})
+            return frozenset(
+                {Constructor(info, takes_self=isinstance(value, ClassValue), proven=value.proven)}
+            )
         if roles.registry and name in ("get", "new", "register"):
             return frozenset({Library(f"registry.{name}")})
         if roles.manager and isinstance(value, Instance):
@@ -440,7 +476,9 @@ class Linker:
             for base in self.mro(info)[1:]:
                 if self.own_method(base, "__init__") is not None or base.node is None:
                     return frozenset({Constructor(base)})
-            return frozenset({Constructor(self.mro(info)[-1])}) if len(self.mro(info)) > 1 else UNKNOWN
+            return (
+                frozenset({Constructor(self.mro(info)[-1])}) if len(self.mro(info)) > 1 else UNKNOWN
+            )
         if name in (names.group, names.new_group) and roles.manager:
             return frozenset({Group()})
         if name == renames.TOPOLOGY_METHOD and (roles.engine or self.is_engine(info)):
@@ -505,15 +543,25 @@ class Linker:
                 if getters:
                     first = getters[0]
                     assert isinstance(first, DEFS)
-                    return self.ev.function_result(Function(function.module, first, binding.place, info, bound=True))
+                    return self.ev.function_result(
+                        Function(function.module, first, binding.place, info, bound=True)
+                    )
         return frozenset({function})
 
     def field(self, info: ClassInfo, index: int) -> Values:
         """What the field at a position of a NamedTuple of the project can be."""
-        named = any(isinstance(v, External) and v.name == "typing.NamedTuple" for b in self.bases(info) for v in b)
+        named = any(
+            isinstance(v, External) and v.name == "typing.NamedTuple"
+            for b in self.bases(info)
+            for v in b
+        )
         if not named or info.node is None or index < 0:
             return frozenset()
-        fields = [s for s in info.node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
+        fields = [
+            s
+            for s in info.node.body
+            if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
+        ]
         if index >= len(fields):
             return frozenset()
         target = fields[index].target
@@ -558,7 +606,7 @@ class Linker:
         if key not in self._attached:
             self._attached[key] = None
             owners = self.attachments(function, outer, module)
-            found = frozenset(Instance(info) for info, _ in owners if self._concerns(info))
+            found: Values = frozenset(Instance(info) for info, _ in owners if self._concerns(info))
             if not found and isinstance(function, DEFS):
                 found = self._decorated_with_class(function, outer)
             self._attached[key] = found or None
@@ -576,7 +624,9 @@ class Linker:
             if not isinstance(decorator, ast.Call):
                 continue
             known = self.ev.evaluate(decorator.func, outer)
-            if any(isinstance(v, External) and v.name.partition(".")[0] in OWN_ATTACH for v in known):
+            if any(
+                isinstance(v, External) and v.name.partition(".")[0] in OWN_ATTACH for v in known
+            ):
                 continue
             for argument in (*decorator.args, *(k.value for k in decorator.keywords)):
                 for value in self.ev.evaluate(argument, outer):
@@ -584,7 +634,9 @@ class Linker:
                         found.add(Instance(value.info, proven=False))
         return frozenset(found)
 
-    def attachments(self, function: ast.AST, outer: Place, module: Module) -> list[tuple[ClassInfo, str]]:
+    def attachments(
+        self, function: ast.AST, outer: Place, module: Module
+    ) -> list[tuple[ClassInfo, str]]:
         """(class, attribute name) for every place that assigns the function to a class."""
         found: list[tuple[ClassInfo, str]] = []
         if isinstance(function, ast.Lambda):
@@ -598,7 +650,9 @@ class Linker:
                 continue
             for chain in other.carriers(name):
                 node = chain[-1][0]
-                if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+                if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(
+                    node.ctx, ast.Load
+                ):
                     continue
                 for info, attribute in self._attachment(chain[:-1], node, other):
                     values = self.ev.evaluate(node, other.place(chain))
@@ -606,7 +660,9 @@ class Linker:
                         found.append((info, attribute))
         return found
 
-    def _attachment(self, chain: Chain, node: ast.AST, module: Module) -> list[tuple[ClassInfo, str]]:
+    def _attachment(
+        self, chain: Chain, node: ast.AST, module: Module
+    ) -> list[tuple[ClassInfo, str]]:
         steps = [n for n, _ in chain if n is not node]
         parent = steps[-1]
         place = module.place(chain)
@@ -638,7 +694,10 @@ class Linker:
         """(the class, the name) of `setattr(C, "x", fn)`, monkeypatch's and patch.object's."""
         called = path_of(call.func) or ""
         if called == "setattr" or called.endswith((".setattr", "patch.object")):
-            new = call.args[2:3] or [k for k in call.keywords if k.arg in ("new", "value")]
+            new: list[ast.AST] = [
+                *call.args[2:3],
+                *(k for k in call.keywords if k.arg in ("new", "value")),
+            ]
             if len(call.args) >= 2 and new and new[0] is given:
                 return call.args[0], self.ev.calls.text(call.args[1], place) or ""
         return None, ""
@@ -649,7 +708,10 @@ class Linker:
         self, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module
     ) -> Values | None:
         """What the pytest fixture of a parameter's name gives, from this file or a conftest above it."""
-        decorated = [(path_of(d.func if isinstance(d, ast.Call) else d) or "") for d in function.decorator_list]
+        decorated = [
+            (path_of(d.func if isinstance(d, ast.Call) else d) or "")
+            for d in function.decorator_list
+        ]
         if not function.name.startswith("test") and not any("fixture" in d for d in decorated):
             return None
         folder = module.path.rpartition("/")[0]
@@ -665,9 +727,16 @@ class Linker:
             other = self.ev.module(path)
             for chain in other.carriers(name) if other is not None else ():
                 node = chain[-1][0]
-                if isinstance(node, DEFS) and node is not function and node.name == name and other is not None:
-                    if any("fixture" in (path_of(d.func if isinstance(d, ast.Call) else d) or "") for d in node.decorator_list):
-                        return self._fixture_value(other, node, chain)
+                if (
+                    isinstance(node, DEFS)
+                    and node is not function
+                    and node.name == name
+                    and other is not None
+                ) and any(
+                    "fixture" in (path_of(d.func if isinstance(d, ast.Call) else d) or "")
+                    for d in node.decorator_list
+                ):
+                    return self._fixture_value(other, node, chain)
         return None
 
     def _fixture_value(self, module: Module, node: ast.AST, chain: Chain) -> Values:
@@ -678,7 +747,9 @@ class Linker:
             return frozenset(v for e, p in yields for v in self.ev.evaluate(e, p))
         return self.ev.function_result(function)
 
-    def from_callers(self, node: ast.arg, function: ast.AST, outer: Place, module: Module) -> Values | None:
+    def from_callers(
+        self, node: ast.arg, function: ast.AST, outer: Place, module: Module
+    ) -> Values | None:
         """What every visible call passes, where the function is only ever called; None where that is unclear."""
         name = getattr(function, "name", "")
         if not isinstance(function, DEFS) or name.startswith("__") or len(name) < 3:
@@ -720,7 +791,9 @@ class Linker:
                 use = chain[-1][0]
                 if isinstance(use, (ast.alias, ast.Constant, *DEFS)):
                     continue
-                if not isinstance(use, (ast.Name, ast.Attribute)) or not isinstance(use.ctx, ast.Load):
+                if not isinstance(use, (ast.Name, ast.Attribute)) or not isinstance(
+                    use.ctx, ast.Load
+                ):
                     continue
                 place = other.place(chain)
                 means = self.ev.evaluate(use, place)
@@ -779,4 +852,3 @@ def _setting_value(chain: Chain, setting: str) -> ast.expr | str | None:
     if isinstance(node, ast.Name) and isinstance(parent, ast.AnnAssign):
         return parent.value
     return None
-

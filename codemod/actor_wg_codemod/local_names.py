@@ -38,15 +38,25 @@ class LocalNames:
         uses: list[Chain] = []
         for chain in module.carriers(word):
             node = chain[-1][0]
-            if isinstance(node, (ast.Attribute, ast.keyword, ast.Constant)) or not _within(chain, scope.node):
+            if isinstance(node, (ast.Attribute, ast.keyword, ast.Constant)) or not _within(
+                chain, scope.node
+            ):
                 continue
             place = module.place(chain)
             if isinstance(node, ast.Global) or module.resolve(place.scope, word) is not scope:
-                if not (isinstance(node, ast.Nonlocal) and module.resolve(place.scope, word) is None):
-                    if not (isinstance(node, ast.Nonlocal) and self._nonlocal_home(place.scope, word) is scope):
-                        continue
-            if isinstance(node, (*DEFS, ast.ClassDef)) or (isinstance(node, ast.alias) and node.asname != word):
-                return Renaming(problem=f"{word} is also the name of a definition or import in this function")
+                if not (
+                    isinstance(node, ast.Nonlocal) and module.resolve(place.scope, word) is None
+                ) and not (
+                    isinstance(node, ast.Nonlocal)
+                    and self._nonlocal_home(place.scope, word) is scope
+                ):
+                    continue
+            if isinstance(node, (*DEFS, ast.ClassDef)) or (
+                isinstance(node, ast.alias) and node.asname != word
+            ):
+                return Renaming(
+                    problem=f"{word} is also the name of a definition or import in this function"
+                )
             span = module.name_span(node, word)
             if span is None:
                 return Renaming(problem=f"a use of {word} could not be located in the text")
@@ -71,7 +81,9 @@ class LocalNames:
         module = scope.module
         for chain in module.carriers(new):
             node = chain[-1][0]
-            if isinstance(node, (ast.Attribute, ast.keyword, ast.Constant)) or not _within(chain, scope.node):
+            if isinstance(node, (ast.Attribute, ast.keyword, ast.Constant)) or not _within(
+                chain, scope.node
+            ):
                 continue
             if isinstance(node, ast.alias) and (node.asname or node.name.partition(".")[0]) != new:
                 continue
@@ -120,5 +132,3 @@ def _inside(scope: Scope, outer: Scope) -> bool:
             return True
         current = current.parent
     return False
-
-

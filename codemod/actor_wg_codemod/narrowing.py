@@ -45,7 +45,9 @@ def narrow(evaluator: Evaluator, node: ast.expr, values: Values, place: Place) -
             if path_of(tested) != path or _rebound(path, order, place):
                 continue
             known = _classes(evaluator, classes, place)
-            values = _keep(evaluator, values, known) if positive else _drop(evaluator, values, known)
+            values = (
+                _keep(evaluator, values, known) if positive else _drop(evaluator, values, known)
+            )
     return values
 
 
@@ -111,7 +113,9 @@ def _target(node: ast.expr) -> ast.expr:
 
 
 def _case_facts(case: ast.match_case, place: Place) -> list[tuple[ast.expr, ast.expr, bool]]:
-    match = next((n for n, _ in reversed(place.chain) if isinstance(n, ast.Match) and case in n.cases), None)
+    match = next(
+        (n for n, _ in reversed(place.chain) if isinstance(n, ast.Match) and case in n.cases), None
+    )
     pattern = case.pattern
     if isinstance(pattern, ast.MatchAs) and pattern.pattern is not None:
         pattern = pattern.pattern

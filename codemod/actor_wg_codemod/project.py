@@ -89,7 +89,10 @@ class Project:
         """Reads every Python file once and notes which words it holds."""
         scan = _Scan(set(), set(), set())
         seeds = self._seeds
-        first, verl = self.vocabulary.group.encode(), [r.rpartition(".")[2].encode() for r in self.roots]
+        first, verl = (
+            self.vocabulary.group.encode(),
+            [r.rpartition(".")[2].encode() for r in self.roots],
+        )
         for path in self.python:
             data = self._peek(path)
             if first in data:
@@ -202,7 +205,11 @@ class Project:
         if not data or (all(_ENGINE in w for w in words) and _ENGINE not in data):
             return set()
         held = {w for w in words if _stands(data, w)}
-        return {w for w in held if len(w) > 4 or not homes[w] or path in homes[w] or self._near(path, data, homes[w])}
+        return {
+            w
+            for w in held
+            if len(w) > 4 or not homes[w] or path in homes[w] or self._near(path, data, homes[w])
+        }
 
     @staticmethod
     def _near(path: str, data: bytes, homes: set[str]) -> bool:
@@ -237,7 +244,9 @@ class Project:
     def _unproven_calls(self) -> frozenset[str]:
         """Files in which something unknown may be called with the manager's keywords."""
         group, partner = self.vocabulary.group, renames.MANAGER_PARAMETERS[2]
-        both = [re.compile(rf"[\"']?\b{word}[\"']?\s*[=:](?!=)".encode()) for word in (partner, group)]
+        both = [
+            re.compile(rf"[\"']?\b{word}[\"']?\s*[=:](?!=)".encode()) for word in (partner, group)
+        ]
         found = set()
         for path in self._scan.old:
             data = self._peek(path)
@@ -249,7 +258,9 @@ class Project:
         """Reached Python files in which `word` stands as a whole identifier."""
         if word not in self._mentions:
             data = word.encode()
-            self._mentions[word] = tuple(p for p in sorted(self.reached) if _stands(self._peek(p), data))
+            self._mentions[word] = tuple(
+                p for p in sorted(self.reached) if _stands(self._peek(p), data)
+            )
         return self._mentions[word]
 
     def defines(self, path: str, name: str) -> bool:
@@ -277,7 +288,11 @@ class Project:
     def verl_folders(self) -> tuple[str, ...]:
         """Folders that hold a copy of verl ('' is the root itself), found by their layout."""
         tail = f"{renames.VERL}/{renames.BASE_MODULE}"
-        found = {f[: -len(renames.BASE_MODULE) - 1] for f in self.files if f == tail or f.endswith("/" + tail)}
+        found = {
+            f[: -len(renames.BASE_MODULE) - 1]
+            for f in self.files
+            if f == tail or f.endswith("/" + tail)
+        }
         if renames.BASE_MODULE in self.files and self.root.name == renames.VERL:
             found.add("")
         for name in self.named_roots:
@@ -291,7 +306,7 @@ class Project:
         for folder in self.verl_folders:
             prefix = folder + "/" if folder else ""
             if path.startswith(prefix):
-                return f"{renames.VERL}.{dotted(path[len(prefix):])}".rstrip(".")
+                return f"{renames.VERL}.{dotted(path[len(prefix) :])}".rstrip(".")
         return None
 
     def canonical(self, name: str) -> str | None:
@@ -343,7 +358,9 @@ class Project:
         if not bases:
             return None
         above = folder + "/"
-        ranked = sorted(bases, key=lambda b: (not above.startswith(b), -len(_common(b, above)), len(b), b))
+        ranked = sorted(
+            bases, key=lambda b: (not above.startswith(b), -len(_common(b, above)), len(b), b)
+        )
         relative = name.replace(".", "/")
         folders = None
         for base in ranked:
@@ -411,7 +428,9 @@ class Project:
                 return None
             folder = folder.rpartition("/")[0]
         stem = "/".join(part for part in (folder, module.replace(".", "/")) if part)
-        found = self._file(stem) if stem else ("__init__.py" if "__init__.py" in self.files else None)
+        found = (
+            self._file(stem) if stem else ("__init__.py" if "__init__.py" in self.files else None)
+        )
         if found:
             return found
         folder = stem + "/" if stem else ""
@@ -428,7 +447,7 @@ def dotted(path: str) -> str:
 
 def _common(left: str, right: str) -> str:
     size = 0
-    for a, b in zip(left, right):
+    for a, b in zip(left, right, strict=False):
         if a != b:
             break
         size += 1
@@ -494,7 +513,9 @@ def _derived(
             others.update(name for depth, kind, name in around if kind == b"class" or depth == 0)
         else:
             if _HOLDS.match(before):
-                others.update(name for depth, kind, name in around if kind == b"class" and depth < indent)
+                others.update(
+                    name for depth, kind, name in around if kind == b"class" and depth < indent
+                )
             if _GIVES.search(before):
                 others.update(name for depth, kind, name in around if depth == 0)
     if everything:

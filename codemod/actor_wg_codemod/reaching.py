@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from actor_wg_codemod.bindings import LOOPS, Binding, Frame, Order, Place, leaves
 
@@ -14,7 +14,9 @@ def reaching(bindings: Sequence[Binding], use: Place) -> list[Binding]:
     """The bindings (all of one scope, in source order) that can be in force at `use` in that scope."""
     found, _ = _before(bindings, use.order, use.frames)
     loop = _loop(use.frames)
-    if loop is not None and not any(b.place.frames[: len(loop)] == loop and _dominates(b, use) for b in found):
+    if loop is not None and not any(
+        b.place.frames[: len(loop)] == loop and _dominates(b, use) for b in found
+    ):
         found += [b for b in bindings if b not in found and b.place.frames[: len(loop)] == loop]
     return found
 
@@ -51,7 +53,7 @@ def _before(
 
 def _shared(own: Sequence[Frame], frames: Sequence[Frame]) -> int:
     size = 0
-    for a, b in zip(own, frames):
+    for a, b in zip(own, frames, strict=False):
         if a[0] is not b[0] or a[1] != b[1]:
             break
         size += 1
@@ -84,10 +86,9 @@ def _left(own: Sequence[Frame], frames: Sequence[Frame], shared: int) -> bool:
 
 def _body(control: ast.AST, arm: object) -> list[ast.stmt]:
     if isinstance(arm, int):
-        parts: Iterable[ast.AST] = getattr(control, "handlers", None) or getattr(control, "cases", ())
-        for part in parts:
+        for part in (*getattr(control, "handlers", ()), *getattr(control, "cases", ())):
             if id(part) == arm:
-                return list(part.body)  # type: ignore[attr-defined]
+                return list(part.body)
         return []
     return list(getattr(control, str(arm), []))
 
@@ -122,7 +123,11 @@ def _complete(control: ast.AST, bound: set[tuple[int, object]]) -> bool:
         return main and all(has(id(h)) for h in handlers)
     if isinstance(control, ast.Match):
         last = control.cases[-1]
-        wild = isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None and not last.guard
+        wild = (
+            isinstance(last.pattern, ast.MatchAs)
+            and last.pattern.pattern is None
+            and not last.guard
+        )
         return wild and all(has(id(case)) for case in control.cases)
     return False
 

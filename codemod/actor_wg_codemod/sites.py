@@ -104,10 +104,14 @@ class Sites:
             return
         edits = tuple(Edit(s, new) for s in sorted({span, *spans}))
         if proven:
-            finding = Finding(code, span, message, Safety.SAFE, Fix(f"Rename {word} to {new}", edits))
+            finding = Finding(
+                code, span, message, Safety.SAFE, Fix(f"Rename {word} to {new}", edits)
+            )
         else:
             unsure = f"{message} Not proven: that this is verl's is only likely from its shape."
-            finding = Finding("AWG901", span, unsure, Safety.UNSAFE, Fix(f"Rename {word} to {new}", edits))
+            finding = Finding(
+                "AWG901", span, unsure, Safety.UNSAFE, Fix(f"Rename {word} to {new}", edits)
+            )
         self.found.setdefault((span, finding.code), finding)
 
     def _manual(self, node: ast.AST, word: str, message: str) -> None:
@@ -129,7 +133,9 @@ class Sites:
         if not takings & TAKEN:
             self._kimi_key(chain, node, word)
             if self._fits_shape(call, word, takings) and not self._both(call, new, place):
-                self._serve(chain, new, lambda: self._keyword_report(word, node, callee, proven=False))
+                self._serve(
+                    chain, new, lambda: self._keyword_report(word, node, callee, proven=False)
+                )
             return
         if Taking.OTHER in takings:
             problem = (
@@ -193,7 +199,12 @@ class Sites:
             if isinstance(node, DEFS) and node.name == renames.TOPOLOGY_METHOD:
                 word = self.names.size
                 if word in parameter_names(node):
-                    return self.ev.forwarding.locals.rename(scope, word, self.names.table[word]).problem is not None
+                    return (
+                        self.ev.forwarding.locals.rename(
+                            scope, word, self.names.table[word]
+                        ).problem
+                        is not None
+                    )
             scope = scope.parent
         return False
 
@@ -260,12 +271,21 @@ class Sites:
         """A cheap look before the callee is asked: does the dictionary have the key at all?"""
         if not self.module.lines_of(rf"[\"']{word}[\"']|\b{word}\s*=(?!=)"):
             root = (path_of(node) or "").partition(".")[0]
-            if not root or all(b.kind != "import" for b in self.module.bindings(self.module.scope, root)):
+            if not root or all(
+                b.kind != "import" for b in self.module.bindings(self.module.scope, root)
+            ):
                 return False
         return bool(self.ev.flows.keys(node, place, word, self.names.table[word]).sites)
 
     def _splat(
-        self, chain: Chain, keyword: ast.keyword, word: str, takings: frozenset[Taking], place: Place, *, shape: bool
+        self,
+        chain: Chain,
+        keyword: ast.keyword,
+        word: str,
+        takings: frozenset[Taking],
+        place: Place,
+        *,
+        shape: bool,
     ) -> None:
         call = chain[-1][0]
         assert isinstance(call, ast.Call)
@@ -282,7 +302,12 @@ class Sites:
                 return
         callee = path_of(call.func) or "this call"
         both = any(k.arg == new for k in call.keywords) or flow.other
-        proven = not shape and Taking.OURS in takings and Taking.READS not in takings and not flow.escapes
+        proven = (
+            not shape
+            and Taking.OURS in takings
+            and Taking.READS not in takings
+            and not flow.escapes
+        )
         for node, _, module in flow.sites:
             if module is not self.module:
                 continue  # reported with the file that holds it
@@ -295,7 +320,10 @@ class Sites:
                 message = f"The key {word} reaches {callee}, which takes {new} since verl 0.9."
                 self._report("AWG001", node, word, message, proven=proven)
             else:
-                kimi = any(isinstance(t, Library) and t.name == "kimi_init" for t in self.ev.forwarding.targets(call, place))
+                kimi = any(
+                    isinstance(t, Library) and t.name == "kimi_init"
+                    for t in self.ev.forwarding.targets(call, place)
+                )
                 message = f"The key {word} reaches {callee}, which takes {new} since verl 0.9."
                 self._report("AWG013" if kimi else "AWG011", node, word, message, proven=proven)
 
@@ -341,7 +369,11 @@ class Sites:
         for chain in self.module.chains(r"\bsetattr\b", ast.Call):
             call = chain[-1][0]
             assert isinstance(call, ast.Call)
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "setattr" and any(n is function for n, _ in chain):
+            if (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr == "setattr"
+                and any(n is function for n, _ in chain)
+            ):
                 texts = [self.ev.calls.text(a, place) or "" for a in call.args[:2]]
                 if any(t.rpartition(".")[2] == renames.MANAGER for t in texts):
                     return True
@@ -359,7 +391,9 @@ class Sites:
             )
         return f"The manager keeps its worker group as .{new} since verl 0.9; .{word} raises AttributeError."
 
-    def attribute_verdict(self, receiver: ast.expr, place: Place, word: str) -> tuple[Taking | None, str]:
+    def attribute_verdict(
+        self, receiver: ast.expr, place: Place, word: str
+    ) -> tuple[Taking | None, str]:
         """(OURS, UNPROVEN, MANUAL or None for no finding; why a person is needed)."""
         values = self.ev.evaluate(receiver, place)
         new = self.names.table[word]
@@ -429,7 +463,9 @@ class Sites:
                 f"verl >= 0.9 keeps the group as .{self.names.table[word]} in the manager only."
             )
         verdicts = {self._owned(Instance(c), word)[0] for c in managers}
-        return (verdicts.pop() if len(verdicts) == 1 else Taking.MANUAL), "The managers that inherit this differ."
+        return (
+            verdicts.pop() if len(verdicts) == 1 else Taking.MANUAL
+        ), "The managers that inherit this differ."
 
     def _stores_group(self, info: ClassInfo, word: str) -> bool:
         return any(
@@ -465,7 +501,11 @@ class Sites:
         if value is None or binding.unpack:
             return False
         function = binding.place.scope.node
-        if isinstance(value, ast.Name) and isinstance(function, DEFS) and function.name == "__init__":
+        if (
+            isinstance(value, ast.Name)
+            and isinstance(function, DEFS)
+            and function.name == "__init__"
+        ):
             init = self.ev.link.own_method(info, "__init__")
             if init is not None and init.node is function and value.id in parameter_names(function):
                 group = self.ev.forwarding.group_parameter(info, init)
@@ -473,7 +513,11 @@ class Sites:
                     return True
                 if group == value.id:
                     return False
-        known = [v for v in self.ev.evaluate(value, binding.place) if not isinstance(v, (Nothing, Unknown, Group))]
+        known = [
+            v
+            for v in self.ev.evaluate(value, binding.place)
+            if not isinstance(v, (Nothing, Unknown, Group))
+        ]
         return bool(known) and all(self._is_other(v) for v in known)
 
     def _is_other(self, value: Value) -> bool:
@@ -500,7 +544,8 @@ class Sites:
 
     def _string(self, chain: Chain, word: str) -> None:
         node, parent = chain[-1][0], chain[-2][0]
-        assert isinstance(node, ast.Constant) and isinstance(node.value, str)
+        assert isinstance(node, ast.Constant)
+        assert isinstance(node.value, str)
         exact = node.value == word
         if isinstance(parent, ast.Call) and node in parent.args:
             self._string_argument(chain, parent, node, word, exact=exact)
@@ -512,21 +557,32 @@ class Sites:
         if exact:
             self._kimi_key(chain, node, word)
 
-    def _string_argument(self, chain: Chain, call: ast.Call, node: ast.Constant, word: str, *, exact: bool) -> None:
-        called = path_of(call.func) or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
+    def _string_argument(
+        self, chain: Chain, call: ast.Call, node: ast.Constant, word: str, *, exact: bool
+    ) -> None:
+        called = path_of(call.func) or (
+            call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        )
         last = called.rpartition(".")[2]
         index = call.args.index(node)
         if last == "attrgetter" and (exact or str(node.value).startswith(f"{word}.")):
             self._attrgetter(chain, call, node, word)
         if not exact:
             return
-        if index == 1 and (called in BY_STRING or (last in BY_METHOD and isinstance(call.func, ast.Attribute))):
-            self._by_receiver(call.args[0], chain, node, word)
-        elif index == 1 and last in DUNDERS:
+        if (
+            index == 1
+            and (
+                called in BY_STRING or (last in BY_METHOD and isinstance(call.func, ast.Attribute))
+            )
+        ) or (index == 1 and last in DUNDERS):
             self._by_receiver(call.args[0], chain, node, word)
         elif index == 0 and last in DUNDERS and isinstance(call.func, ast.Attribute):
             self._by_receiver(call.func.value, chain, node, word)
-        elif index == 0 and last in ("get", "pop", "__getitem__", "__contains__") and isinstance(call.func, ast.Attribute):
+        elif (
+            index == 0
+            and last in ("get", "pop", "__getitem__", "__contains__")
+            and isinstance(call.func, ast.Attribute)
+        ):
             self._key(chain[:-1], call.func.value, node, word)
 
     def _attrgetter(self, chain: Chain, call: ast.Call, node: ast.Constant, word: str) -> None:
@@ -536,9 +592,17 @@ class Sites:
         receivers: list[tuple[ast.expr, bool, Place]] = []
         if isinstance(outer, ast.Call) and by == "func":
             receivers = [(a, False, place) for a in outer.args[:1]]
-        elif isinstance(outer, ast.Call) and by == "args" and path_of(outer.func) in ("map", "filter"):
+        elif (
+            isinstance(outer, ast.Call)
+            and by == "args"
+            and path_of(outer.func) in ("map", "filter")
+        ):
             receivers = [(a, True, place) for a in outer.args[1:2]]
-        elif isinstance(outer, ast.keyword) and outer.arg == "key" and isinstance(chain[-4][0], ast.Call):
+        elif (
+            isinstance(outer, ast.keyword)
+            and outer.arg == "key"
+            and isinstance(chain[-4][0], ast.Call)
+        ):
             sorter = chain[-4][0]
             if isinstance(sorter.func, ast.Attribute) and sorter.func.attr == "sort":
                 receivers = [(sorter.func.value, True, place)]
@@ -549,7 +613,9 @@ class Sites:
         verdicts = set()
         for receiver, many, where in receivers:
             if many:
-                values = elements(self.ev._filled(receiver, self.ev.evaluate(receiver, where), where))
+                values = elements(
+                    self.ev._filled(receiver, self.ev.evaluate(receiver, where), where)
+                )
                 verdicts.add(self._of_values(values, word))
             else:
                 verdicts.add(self.attribute_verdict(receiver, where, word)[0])
@@ -560,10 +626,18 @@ class Sites:
             self._manual(node, word, message)
         else:
             message = self._attribute_message(node, word)
-            self._report("AWG003" if word == self.names.group else "AWG013", node, word, message, proven=Taking.UNPROVEN not in verdicts)
+            self._report(
+                "AWG003" if word == self.names.group else "AWG013",
+                node,
+                word,
+                message,
+                proven=Taking.UNPROVEN not in verdicts,
+            )
 
     def _of_values(self, values: Values, word: str) -> Taking | None:
-        verdicts = {self._owned(v, word)[0] for v in values if not isinstance(v, (Nothing, Unknown))}
+        verdicts = {
+            self._owned(v, word)[0] for v in values if not isinstance(v, (Nothing, Unknown))
+        }
         return verdicts.pop() if len(verdicts) == 1 else None
 
     def _applications(self, name: str, place: Place) -> Iterator[tuple[ast.expr, bool, Place]]:
@@ -578,9 +652,17 @@ class Sites:
             outer, by = chain[-2][0], chain[-1][1]
             if isinstance(outer, ast.Call) and by == "func" and outer.args:
                 yield outer.args[0], False, where
-            elif isinstance(outer, ast.Call) and by == "args" and path_of(outer.func) in ("map", "filter"):
+            elif (
+                isinstance(outer, ast.Call)
+                and by == "args"
+                and path_of(outer.func) in ("map", "filter")
+            ):
                 yield outer.args[1], True, where
-            elif isinstance(outer, ast.keyword) and isinstance(chain[-3][0], ast.Call) and chain[-3][0].args:
+            elif (
+                isinstance(outer, ast.keyword)
+                and isinstance(chain[-3][0], ast.Call)
+                and chain[-3][0].args
+            ):
                 yield chain[-3][0].args[0], True, where
 
     def _key(self, chain: Chain, holder: ast.expr, node: ast.Constant, word: str) -> None:
@@ -599,7 +681,11 @@ class Sites:
                 message = f"The patched manager is called with {new}= on verl >= 0.9."
                 self._report("AWG001", node, word, message)
                 return
-            if isinstance(value, Container) and value.topology is not None and word == self.names.size:
+            if (
+                isinstance(value, Container)
+                and value.topology is not None
+                and word == self.names.size
+            ):
                 if self.ev.link.roles(value.topology).kimi:
                     message = f"The Kimi engine's topology has the key {new} since verl 0.9."
                     self._serve(chain, new, lambda m=message: self._report("AWG013", node, word, m))  # type: ignore[misc]
@@ -608,14 +694,19 @@ class Sites:
 
     def _instance_dict(self, holder: ast.expr, place: Place) -> ast.expr | None:
         """x of `vars(x)` or `x.__dict__`."""
-        if isinstance(holder, ast.Call) and path_of(holder.func) == "vars" and len(holder.args) == 1:
-            if self.module.resolve(place.scope, "vars") is None:
-                return holder.args[0]
+        if (
+            isinstance(holder, ast.Call)
+            and path_of(holder.func) == "vars"
+            and len(holder.args) == 1
+        ) and self.module.resolve(place.scope, "vars") is None:
+            return holder.args[0]
         if isinstance(holder, ast.Attribute) and holder.attr == "__dict__":
             return holder.value
         return None
 
-    def _kwargs_key(self, chain: Chain, holder: ast.expr, node: ast.Constant, word: str, place: Place) -> None:
+    def _kwargs_key(
+        self, chain: Chain, holder: ast.expr, node: ast.Constant, word: str, place: Place
+    ) -> None:
         """`kwargs["word"]` on keywords that also go to a manager or come from a Kimi topology."""
         if not isinstance(holder, ast.Name):
             return
@@ -625,7 +716,9 @@ class Sites:
         kwarg = home.node.args.kwarg
         if kwarg is None or kwarg.arg != holder.id:
             return
-        function = Function(self.module, home.node, self.module.place(home.chain), self._owner(home))
+        function = Function(
+            self.module, home.node, self.module.place(home.chain), self._owner(home)
+        )
         new = self.names.table[word]
         if word == self.names.size:
             if self._is_kimi_init(function):
@@ -634,7 +727,9 @@ class Sites:
             return
         if kwargs_use_of(self.ev, function, node, word) != "key":
             return
-        if self.ev.forwarding.forward(function, word) is Taking.MANUAL or self._constructor_pops(function, word):
+        if self.ev.forwarding.forward(function, word) is Taking.MANUAL or self._constructor_pops(
+            function, word
+        ):
             message = (
                 f"These keywords are forwarded to the manager and {word} is read from them here; on verl >= 0.9 "
                 f"callers pass {new}: rename the key and its callers together."
@@ -671,7 +766,9 @@ class Sites:
                     self._serve(chain, new, lambda m=message: self._report("AWG013", node, word, m))  # type: ignore[misc]
                 return
 
-    def _topology_keys(self, function: ast.FunctionDef | ast.AsyncFunctionDef, chain: Chain) -> frozenset[int]:
+    def _topology_keys(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef, chain: Chain
+    ) -> frozenset[int]:
         if id(function) not in self._kimi_keys:
             owner = self.ev.link.owner_of(self.module.place(chain).scope)
             found: set[int] = set()
@@ -732,9 +829,13 @@ class Sites:
             return
         init = Function(self.module, function, outer, owner, bound=True)
         if self.ev.forwarding.group_parameter(owner, init) == self.names.group:
-            self._rename_parameter("AWG002", node, place, self.names.group, owner.name, proven=roles.proven)
+            self._rename_parameter(
+                "AWG002", node, place, self.names.group, owner.name, proven=roles.proven
+            )
 
-    def _topology_parameter(self, node: ast.AST, place: Place, owner: ClassInfo, function: ast.AST) -> None:
+    def _topology_parameter(
+        self, node: ast.AST, place: Place, owner: ClassInfo, function: ast.AST
+    ) -> None:
         word = self.names.size
         roles = self.ev.link.roles(owner)
         if self.ev.link.is_engine(owner):
@@ -747,9 +848,15 @@ class Sites:
         if not self.ev.link.roles(owner).open or not isinstance(function, FUNCTIONS):
             return False
         others = [n for n in parameter_names(function) if n not in ("cls", "self", self.names.size)]
-        return len(others) >= 2 and others[0] == "rollout_world_size" and others[1].startswith("metadata")
+        return (
+            len(others) >= 2
+            and others[0] == "rollout_world_size"
+            and others[1].startswith("metadata")
+        )
 
-    def _attached_parameter(self, node: ast.AST, place: Place, function: ast.AST, outer: Place) -> None:
+    def _attached_parameter(
+        self, node: ast.AST, place: Place, function: ast.AST, outer: Place
+    ) -> None:
         word = self.names.size
         if word not in {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)}:
             return
@@ -773,11 +880,17 @@ class Sites:
             what = f"verl calls this by position and {owner} runs, but keyword callers pass {new} since 0.9"
         if renaming.problem is not None:
             if proven or self.ev.project.mentions_verl:
-                self._manual(node, word, f"The parameter {word}: {what}. Rename it by hand: {renaming.problem}.")
+                self._manual(
+                    node,
+                    word,
+                    f"The parameter {word}: {what}. Rename it by hand: {renaming.problem}.",
+                )
             return
         if not proven and not self.ev.project.mentions_verl:
             return
-        self._report(code, node, word, f"The parameter {word}: {what}.", spans=renaming.spans, proven=proven)
+        self._report(
+            code, node, word, f"The parameter {word}: {what}.", spans=renaming.spans, proven=proven
+        )
 
     # Class level and patterns
 
@@ -811,7 +924,12 @@ class Sites:
             if not isinstance(v, Unknown)
         }
         if verdicts == {Taking.OURS}:
-            self._report("AWG003" if word == self.names.group else "AWG013", node, word, self._attribute_message(node, word))
+            self._report(
+                "AWG003" if word == self.names.group else "AWG013",
+                node,
+                word,
+                self._attribute_message(node, word),
+            )
 
 
 def kwargs_use_of(evaluator: Evaluator, function: Function, node: ast.Constant, word: str) -> str:
@@ -836,5 +954,3 @@ def _hinted(receiver: ast.expr) -> bool:
         node = node.func if isinstance(node, ast.Call) else node.value
     last = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
     return any(hint in last.lower() for hint in renames.MANAGER_NAME_HINTS)
-
-
