@@ -84,13 +84,18 @@ class Sides:
                     side.state = "hidden"
                 if not flow.sites and not self._closed(part, place):
                     side.state = "hidden"
-        scope = _inside(method)
-        problem = self.ev.forwarding.locals.rename(scope, self.word, self.new).problem
-        if problem is not None or self._asks_base(method):
+        if self._stays(method) or self._asks_base(method):
             side.state = "hidden"
         if side.state == "seen" and not side.sites:
             side.state = "none"
         return side
+
+    def _stays(self, method: Function) -> bool:
+        """Whether the method has a parameter or local of that name that no edit can rename."""
+        scope = _inside(method)
+        if not method.module.bindings(scope, self.word):
+            return False
+        return self.ev.forwarding.locals.rename(scope, self.word, self.new).problem is not None
 
     def _closed(self, node: ast.expr, place: Place) -> bool:
         """Whether a dictionary surely lacks the key, or takes all its keys from one that shows them."""
