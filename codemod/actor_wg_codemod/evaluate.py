@@ -205,7 +205,10 @@ class Evaluator:
         bindings = self._with_stars(module, name)
         if bindings:
             reached = at_end(bindings, END) or bindings
-            return self._union(self.bound(b) for b in reached)
+            values = self._union(self.bound(b) for b in reached)
+            return (
+                self._verl_fallback(path, name) if self._stands_in(path, name, values) else values
+            )
         if path.endswith(("__init__.py", "__init__.pyi")):
             found = self._submodule(path.rpartition("/")[0] + "/" if "/" in path else "", name)
             if found is not None:
@@ -223,6 +226,17 @@ class Evaluator:
         if path.endswith(("__init__.py", "__init__.pyi")):
             return self._submodule(path.rpartition("/")[0] + "/" if "/" in path else "", name)
         return None
+
+    def _stands_in(self, path: str, name: str, values: Values) -> bool:
+        """Whether a file at verl's place gives another project's class under a public name of verl's."""
+        within = self.project.verl_name(path)
+        if (
+            within is None
+            or name not in renames.PUBLIC_CLASSES
+            or renames.ENGINE_PACKAGE not in within
+        ):
+            return False
+        return not any(isinstance(v, ClassValue) and v.info.verl for v in values)
 
     def _verl_fallback(self, path: str, name: str) -> Values | None:
         if self.project.verl_name(path) and name in renames.PUBLIC_CLASSES:

@@ -128,7 +128,7 @@ class Sites:
         assert isinstance(call, ast.Call)
         place = self.module.place(chain[:-1])
         takings = self.ev.forwarding.call_takings(call, place, word)
-        callee = path_of(call.func) or "this call"
+        callee = _spelled(call.func)
         new = self.names.table[word]
         if not takings & TAKEN:
             self._kimi_key(chain, node, word)
@@ -300,7 +300,7 @@ class Sites:
                 return
             if not self.ev.project.mentions_verl:
                 return
-        callee = path_of(call.func) or "this call"
+        callee = _spelled(call.func)
         both = any(k.arg == new for k in call.keywords) or flow.other
         proven = (
             not shape
@@ -939,6 +939,12 @@ def kwargs_use_of(evaluator: Evaluator, function: Function, node: ast.Constant, 
         if detail is node:
             return kind
     return ""
+
+
+def _spelled(node: ast.expr) -> str:
+    """A callee as the message names it."""
+    text = path_of(node) or ast.unparse(node)
+    return text if len(text) <= 60 and "\n" not in text else "this call"
 
 
 def _configuration(receiver: ast.expr) -> bool:
