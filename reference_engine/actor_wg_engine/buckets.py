@@ -142,6 +142,8 @@ class Packer:
     def add(self, name: str, tensor: torch.Tensor) -> None:
         """Copy one tensor into the current bucket and those after it.
 
+        On a GPU the copy is ordered on the current stream; into host memory it is complete.
+
         Raises:
             TensorError: it cannot be sent, or its name was sent before.
         """
@@ -159,11 +161,11 @@ class Packer:
             meta = (name, shape, dtype, chunk_offset, chunk_size, offset)
             segment, target = self._views.segment(meta, self.current())
             if chunk_size == nbytes:
-                target.copy_(tensor, non_blocking=True)
+                target.copy_(tensor, non_blocking=target.is_cuda)
             else:
                 chunks = as_bytes(tensor) if chunks is None else chunks
                 source = chunks[chunk_offset : chunk_offset + chunk_size]
-                target.copy_(source, non_blocking=True)
+                target.copy_(source, non_blocking=target.is_cuda)
             self._segments.append(segment)
             self._used = offset + chunk_size
             self._body += body
@@ -274,10 +276,10 @@ class Reassembler:
         self._due = meta.chunk_offset + meta.chunk_size
         if meta.chunk_size == nbytes:
             # The view has the tensor's own type then, and the destination may be non-contiguous.
-            cast("torch.Tensor", self._tensor).copy_(chunk, non_blocking=True)
+            cast("torch.Tensor", self._tensor).copy_(chunk, non_blocking=chunk.is_cuda)
         else:
             target = cast("torch.Tensor", self._bytes)
-            target[meta.chunk_offset : self._due].copy_(chunk, non_blocking=True)
+            target[meta.chunk_offset : self._due].copy_(chunk, non_blocking=chunk.is_cuda)
         if self._due < nbytes:
             return None
         tensor = cast("torch.Tensor", self._tensor)

@@ -113,14 +113,14 @@ class HostRing:
     @classmethod
     def open(
         cls, listener: RingListener | None, readers: tuple[int, ...], stream: wire.Stream,
-        bucket_size: int, flag: AbortFlag, deadline: Deadline,
+        bucket_size: int, flag: AbortFlag, deadline: Deadline, slots: int = SLOTS,
     ) -> HostRing:  # fmt: skip
         """Make the memory and wait until every reader has connected and shown the token.
 
         Raises:
             SyncTimeoutError: a reader did not come; the message names the group ranks.
         """
-        memory, descriptor = Memory.create(SLOTS, bucket_size)
+        memory, descriptor = Memory.create(slots, bucket_size)
         ring = cls(memory, flag)
         try:
             missing = set(readers)

@@ -23,7 +23,6 @@ from actor_wg_engine.rendezvous import Rendezvous, c10d
 from actor_wg_engine.topology import Relay
 from actor_wg_engine.waiting import AbortFlag, Deadline
 
-_AHEAD = 2
 _STATUS_BYTES = 64 * 1024
 _STATUS_TAG = 1 << 30
 _POKE_TAG = (1 << 30) - 1
@@ -125,6 +124,8 @@ class RelayLink(Link):
         self._syncs = 0
         self._cut = ""
         """Why nothing is sent downstream any more."""
+        # One slot is in use here and one is leaving; the others may be filling.
+        self._ahead = ring.memory.slots - 2 if ring.memory.slots > 3 else 2
         self.bucket_size = ring.memory.bucket_size
 
     def acquire(self, deadline: Deadline) -> torch.Tensor:
@@ -204,7 +205,7 @@ class RelayLink(Link):
         """Keep receives posted ahead, where their slots are free; wait for the next one's."""
         upstream = self._upstream
         assert upstream is not None
-        while len(self._posted) < _AHEAD:
+        while len(self._posted) < self._ahead:
             sequence = self._sequence + len(self._posted)
             if self._posted and not self._is_free(sequence):
                 return

@@ -16,7 +16,7 @@ from actor_wg_engine.bucket_engine import BucketEngine, Link
 from actor_wg_engine.contract import Capabilities, Kwargs
 from actor_wg_engine.errors import EngineError, TopologyError
 from actor_wg_engine.host import address, device_id, host_id
-from actor_wg_engine.host_ring import HostRing, RingListener, RingReader
+from actor_wg_engine.host_ring import SLOTS, HostRing, RingListener, RingReader
 from actor_wg_engine.registry import CheckpointEngineRegistry
 from actor_wg_engine.relay import Pair, RelayLink
 from actor_wg_engine.rendezvous import Rendezvous, c10d, listen
@@ -25,6 +25,7 @@ from actor_wg_engine.waiting import AbortFlag, Deadline
 from actor_wg_engine.wire import Stream
 
 STAGING_BYTES = 4 << 20
+_CHAIN_SLOTS = 8
 
 
 @CheckpointEngineRegistry.register("nccl")
@@ -157,8 +158,12 @@ class TorchDistributedCheckpointEngine(BucketEngine):
                 )
             # The store is the master's: it must not go before everybody is done with it.
             meeting.meet("end", rank, [] if rank else leaders)
+        # Across hosts a deeper ring hides the delay of each hop. It takes no more memory than three
+        # buckets of the configured size.
+        deepest = 3 * self.bucket_size // self._staging
+        slots = min(_CHAIN_SLOTS, max(SLOTS, deepest)) if upstream or downstream else SLOTS
         host_ring = HostRing.open(
-            self._listener, relay.readers, stream, self._staging, flag, deadline
+            self._listener, relay.readers, stream, self._staging, flag, deadline, slots
         )
         return RelayLink(rank, relay, host_ring, upstream, downstream, flag)
 
