@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Reported = tuple[int, int, str, type]
 
 PREFIX = "AWG"
-ADVICE = "AWG2"
 
 
 class Plugin:
@@ -70,24 +69,29 @@ class Plugin:
             flake8.exceptions.ExecutionError: the settings cannot be used; says where and why.
         """
         text = "".join(self._lines)
-        if not may_matter(text, self.options):
+        named, advisable = names_old(text), may_block(text)
+        if not named and not advisable:
             return
         if Plugin.session is None:
             from flake8_actor_wg.session import Session
 
             Plugin.session = Session(self.options)
+        if not named and not Plugin.session.advises(self._filename):
+            return
         for found in Plugin.session.findings(self._filename, self._tree, self._lines, text):
             yield found.span.line, found.span.column, f"{found.code} {found.message}", type(self)
 
 
-def may_matter(text: str, options: argparse.Namespace) -> bool:
-    """Whether a text holds any word that a finding could be about."""
+def names_old(text: str) -> bool:
+    """Whether a text holds any word that a finding about an old name needs."""
     if renames.FORWARD.group in text:  # the other old names begin with it
         return True
-    if renames.WITHDRAWN_KEYWORD in text and renames.ENGINE in text:
-        return True
-    asked = any(entry.startswith(ADVICE) for entry in chosen(options))
-    return ("async" in text and "ray" in text) if asked else False
+    return renames.WITHDRAWN_KEYWORD in text and renames.ENGINE in text
+
+
+def may_block(text: str) -> bool:
+    """Whether a text holds the words that a finding about a coroutine needs."""
+    return "async" in text and "ray" in text
 
 
 def chosen(options: argparse.Namespace) -> tuple[str, ...]:

@@ -9,19 +9,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flake8.exceptions import ExecutionError
 
 from actor_wg_codemod import renames
-from actor_wg_codemod.analysis import Analysis
 from actor_wg_codemod.discovery import Tree, UsageError, discover, for_stdin, project_root
 from actor_wg_codemod.model import Finding
 from actor_wg_codemod.selection import Selection
 from actor_wg_codemod.settings import Settings, SettingsError, load, valid_root
 from actor_wg_codemod.source import SourceError, decode
-from flake8.exceptions import ExecutionError
-
 from flake8_actor_wg.placing import placed
-from flake8_actor_wg.plugin import ADVICE, chosen
+from flake8_actor_wg.plugin import chosen
 
+if TYPE_CHECKING:
+    from actor_wg_codemod.analysis import Analysis
+
+NAMING, ADVICE = "AWG1", "AWG2"
 SUFFIXES = (".py", ".pyi")
 STDIN = "-"
 
@@ -61,12 +65,25 @@ class Session:
         self._roots = tuple(options.actor_wg_verl_root)
         self._given = tuple(options.filenames) or (".",)
         self._stdin_name = options.stdin_display_name if STDIN in self._given else None
+        self._loaded: dict[Path, Settings] = {}
         self._others: dict[tuple[Path, Settings], Workspace] = {}
         for name in self._roots:
             if not valid_root(name):
                 raise ExecutionError(
                     f"--actor-wg-verl-root: {name!r} is not an import path like a.verl"
                 )
+
+    def advises(self, filename: str) -> bool:
+        """Whether AWG2xx can be wanted for a file, before its project is looked for.
+
+        Raises:
+            ExecutionError: the settings cannot be used.
+        """
+        try:
+            near = (self._settings, self._settings_in(Path(filename).absolute().parent))
+        except SettingsError as error:
+            raise ExecutionError(str(error)) from None
+        return any(self._wants(ADVICE, settings) for settings in near)
 
     def findings(
         self, filename: str, tree: ast.Module, lines: Sequence[str], text: str
@@ -108,16 +125,27 @@ class Session:
     @cached_property
     def _common(self) -> Workspace | None:
         """The one project of all arguments; None where they have no one in common."""
-        first = Path(self._given[0]).absolute()
-        settings = load(first if first.is_dir() else first.parent)
         try:
-            tree = discover(self._given, (*settings.exclude, *self._exclude))
+            tree = discover(self._given, (*self._settings.exclude, *self._exclude))
         except UsageError:  # flake8 can go on: every file has a project of its own
             return None
-        return self._workspace(tree, settings)
+        return self._workspace(tree, self._settings)
+
+    @cached_property
+    def _settings(self) -> Settings:
+        first = Path(self._given[0]).absolute()
+        return load(first if first.is_dir() else first.parent)
+
+    def _settings_in(self, folder: Path) -> Settings:
+        if folder not in self._loaded:
+            self._loaded[folder] = load(folder)
+        return self._loaded[folder]
+
+    def _wants(self, group: str, settings: Settings) -> bool:
+        return any(e.startswith(group) for e in (*self._entries, *(settings.select or ())))
 
     def _other(self, place: Path) -> Workspace:
-        settings = load(place.parent)
+        settings = self._settings_in(place.parent)
         root = project_root(place.parent.resolve())
         key = (root, settings)
         if key not in self._others:
@@ -127,7 +155,7 @@ class Session:
 
     def _from_stdin(self, name: str, text: str) -> tuple[Workspace, str | None]:
         named = name.endswith(SUFFIXES)  # flake8 calls it "stdin" where nobody gave it a name
-        settings = load(Path(name).absolute().parent)
+        settings = self._settings_in(Path(name).absolute().parent)
         tree = for_stdin(name if named else None, (*settings.exclude, *self._exclude))
         path = tree.targets[0].path
         return self._workspace(tree, settings, {path: text.encode()}), path
@@ -135,13 +163,14 @@ class Session:
     def _workspace(
         self, tree: Tree, settings: Settings, overlay: dict[str, bytes] | None = None
     ) -> Workspace:
-        selection = Selection(settings.select, naming=settings.naming)
+        from actor_wg_codemod.analysis import Analysis
+
         analysis = Analysis(
             tree.root,
             tree.files,
             verl_roots=(*settings.verl_roots, *self._roots),
-            naming=selection.wants_naming or any(e.startswith("AWG1") for e in self._entries),
-            advice=any(e.startswith(ADVICE) for e in (*self._entries, *(settings.select or ()))),
+            naming=settings.naming or self._wants(NAMING, settings),
+            advice=self._wants(ADVICE, settings),
             overlay=overlay,
         )
         paths = {

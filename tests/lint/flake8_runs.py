@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import flake8.main.cli
+
 import helpers
 
 Site = tuple[str, int, int, str]

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from actor_wg_codemod import rules
 from actor_wg_codemod.formats import SUMMARIES
 from actor_wg_codemod.selection import CODES

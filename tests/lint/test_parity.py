@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from flake8_runs import by_check, by_flake8, translated
+
 from helpers import FIXTURES, read_case, run, write_tree
 
 PATHS = sorted(FIXTURES.glob("cases*/*.case"))

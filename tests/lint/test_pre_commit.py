@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 from helpers import snapshot
 
 ROOT = Path(__file__).parent.parent.parent
