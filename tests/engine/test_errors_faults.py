@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+
 from actor_wg_engine import Deadlines, EngineError, SyncError
+from actor_wg_engine.serving import WeightStore
 
 torch = pytest.importorskip("torch")
 
@@ -110,7 +112,7 @@ def check_whole(w, versions, dead=()):
         assert version in versions
         import ray
 
-        assert ray.get(replica.workers[0].matches.remote(version, w.weights)) == []
+        assert ray.get(replica.workers[0].matches.remote(version, steady), timeout=60) == []
 
 
 def replace_dead(w, rank):
@@ -290,3 +292,22 @@ def test_a_rendezvous_that_never_completes_ends_with_the_deadline(world, backend
         os.kill(pid, signal.SIGCONT)
     w.manager.update_weights(global_steps=2)
     assert w.wrong(2) == [[], []]
+
+
+@pytest.mark.parametrize(("backend", "kwargs"), SETUPS, ids=IDS)
+def test_a_replica_that_was_overwritten_in_part_is_not_served_until_the_next_sync(
+    world, backend, kwargs
+):
+    parameters = {name: torch.zeros_like(tensor) for name, tensor in steady(0)}
+    adapter = WeightStore(parameters)
+    w = world(backend, 1, [1, 1], weights=Raising(), adapter=adapter, **kwargs)
+    w.manager.update_weights(global_steps=1)
+    assert w.wrong(1) == [[], []]
+    with pytest.raises(SyncError, match="the optimizer is on fire"):
+        w.manager.update_weights(global_steps=10)
+    assert sorted(w.manager.quarantined) == ["replica 0", "replica 1"]
+    assert not any(replica.serving for replica in w.replicas)
+    w.manager.update_weights(global_steps=11)
+    assert w.wrong(11) == [[], []]
+    assert w.manager.quarantined == {}
+    check_restored(w)
