@@ -82,9 +82,43 @@ def _blocking(evaluator: Evaluator, node: ast.AST, place: Place) -> str | None:
     if not isinstance(node, (ast.Name, ast.Attribute)):
         return None
     for value in evaluator.evaluate(node, place):
-        if isinstance(value, External) and value.name in BLOCKING:
-            return value.name
+        if isinstance(value, External):
+            name = value.name
+            if name not in BLOCKING:
+                name = _through(evaluator, name, place.scope.module.path)
+            if name in BLOCKING:
+                return name
     return None
+
+
+def _through(evaluator: Evaluator, name: str, importer: str) -> str:
+    """What a name of one of the project's own modules is, where that module imports it from Ray.
+
+    Such modules are left unparsed, since they have nothing to do with verl: their text has to do.
+    """
+    module, _, member = name.rpartition(".")
+    path = evaluator.project.resolve(module, importer) if module else None
+    if path is None:
+        owner, _, alias = module.rpartition(".")
+        path = evaluator.project.resolve(owner, importer) if owner else None
+        pattern = (
+            r"^[ \t]*import ray"
+            + ("" if alias == "ray" else rf"[ \t]+as[ \t]+{alias}")
+            + r"[ \t]*(?:#.*)?$"
+        )
+        found = f"ray.{member}"
+    else:
+        imported = rf"(?:{'|'.join(_NAMES)})[ \t]+as[ \t]+{member}\b|{member}\b(?![ \t]+as\b)"
+        pattern = rf"^[ \t]*from ray import[^\n#]*\b({imported})"
+        found = ""
+    if path is None or path.endswith("/"):
+        return ""
+    match = re.search(
+        pattern, evaluator.project.read(path).decode("utf-8", "replace"), re.MULTILINE
+    )
+    if match is None:
+        return ""
+    return found or "ray." + match[1].split()[0]
 
 
 def _in_coroutine(place: Place) -> bool:

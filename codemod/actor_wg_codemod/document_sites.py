@@ -54,7 +54,7 @@ def findings(path: str, text: str, evaluator: Evaluator, judge: Judge) -> FileRe
     evaluator.add(module)
     found = judge(module)
     if kind in MARKUP:
-        found = _each_place(found, module)
+        found = _each_place(found, module, evaluator.names)
     problem = Problem(path, view.problem) if view.problem else None
     return FileResult(path, [view.relocate(f) for f in found], problem)
 
@@ -79,7 +79,7 @@ def _yaml(path: str, text: str, evaluator: Evaluator) -> list[Finding]:
     return yaml_nodes.findings(text, is_manager, names.group, names.new_group)
 
 
-def _each_place(found: list[Finding], module: Module) -> list[Finding]:
+def _each_place(found: list[Finding], module: Module, names: Vocabulary) -> list[Finding]:
     """Every place that a proven finding changes, as one naming finding each: prose does not run."""
     places: dict[Span, Finding] = {}
     for finding in found:
@@ -88,7 +88,7 @@ def _each_place(found: list[Finding], module: Module) -> list[Finding]:
         for edit in finding.fix.edits:
             span = edit.span
             old = module.lines[span.line - 1][span.column : span.end_column]
-            message = f"This code still says {old}, which verl >= 0.9 calls {edit.text}."
+            message = f"This code still says {old}, which {names.release} calls {edit.text}."
             fix = Fix(finding.fix.message, (edit,))
             places[span] = Finding("AWG102", span, message, Safety.NAMING, fix)
     return [places[span] for span in sorted(places)]

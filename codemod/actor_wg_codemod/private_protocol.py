@@ -35,8 +35,9 @@ class PrivateProtocol:
     def __init__(self, evaluator: Evaluator, module: Module) -> None:
         self.ev = evaluator
         self.module = module
-        self.word = evaluator.names.size
-        self.new = evaluator.names.new_size
+        self.names = evaluator.names
+        self.word = self.names.size
+        self.new = self.names.new_size
         self.sides = Sides(evaluator)
         self.renamed: set[tuple[int, str]] = set()
         """(id of the function's node, name) of every parameter that is renamed."""
@@ -73,7 +74,9 @@ class PrivateProtocol:
                 return Finding("AWG902", span, message, Safety.MANUAL)
             edits = [Edit(s, new) for s in renaming.spans]
             self.renamed.add((id(scope.node), word))
-        message = f"The engine's own topology key {word} holds what verl >= 0.9 calls {new}."
+        message = (
+            f"The engine's own topology key {word} holds what {self.names.release} calls {new}."
+        )
         return Finding(
             "AWG101", span, message, Safety.NAMING, Fix(f"Rename {word} to {new}", tuple(edits))
         )

@@ -16,6 +16,7 @@ from actor_wg_codemod.forwarding import Taking, parameter_names
 from actor_wg_codemod.held_locals import WORLD_SIZE
 from actor_wg_codemod.linking import ClassInfo
 from actor_wg_codemod.model import Edit, Finding, Fix, Safety, Span
+from actor_wg_codemod.proving_uses import is_override
 from actor_wg_codemod.sites import Sites
 from actor_wg_codemod.text_places import TextPlace, text_places
 from actor_wg_codemod.values import Instance
@@ -54,7 +55,7 @@ class QuotedWords:
         for word, new in self.names.table.items():
             for place in text_places(self.module, word):
                 if place.span not in self.taken and self._quotes(word, place):
-                    what = f"This {place.kind} still says {word}, which verl >= 0.9 calls {new}."
+                    what = f"This {place.kind} still says {word}, which {self.names.release} calls {new}."
                     fix = Fix(f"Rename {word} to {new}", (Edit(place.span, new),))
                     found.append(Finding("AWG102", place.span, what, Safety.NAMING, fix))
         return found
@@ -83,7 +84,7 @@ class QuotedWords:
             if current.is_function:
                 if self.module.bindings(current, word):
                     return (id(current.node), word) in self.renamed
-                if word != self.names.group and self._override(current):
+                if word != self.names.group and is_override(self.ev, current):
                     return True
             elif current.is_class:
                 return self._class_follows(word, current)
@@ -117,13 +118,6 @@ class QuotedWords:
             return False
         methods = [m for m in owner.node.body if isinstance(m, DEFS)]
         return all(word not in parameter_names(m) or (id(m), word) in self.renamed for m in methods)
-
-    def _override(self, scope: Scope) -> bool:
-        node = scope.node
-        if not isinstance(node, DEFS) or node.name != renames.TOPOLOGY_METHOD:
-            return False
-        owner = self.ev.link.owner_of(scope.parent)
-        return owner is not None and self.ev.link.is_engine(owner)
 
     def _owner(self, scope: Scope) -> ClassInfo | None:
         current: Scope | None = scope
@@ -177,7 +171,7 @@ class QuotedWords:
                 if (id(current.node), word) in self.renamed:
                     return frozenset(self._read_from(current))
                 return frozenset()
-            if current.is_function and self._override(current):
+            if current.is_function and is_override(self.ev, current):
                 return frozenset({WORLD_SIZE})
             if current.is_class:
                 return (

@@ -15,6 +15,8 @@ MANAGER = "CheckpointEngineManager"
 ENGINE = "CheckpointEngine"
 KIMI = "KIMICheckpointEngine"
 REGISTRY = "CheckpointEngineRegistry"
+KIMI_BACKEND = "kimi_ckpt_engine"
+"""The name under which verl registers its Kimi engine."""
 
 ENGINES = frozenset(
     {
@@ -74,6 +76,11 @@ class Vocabulary:
             self.size: self.new_size,
             self.kwargs: self.new_kwargs,
         }
+
+    @property
+    def release(self) -> str:
+        """The releases of verl that use the names that the old ones become."""
+        return f"{VERL} < 0.9" if self.reverse else f"{VERL} >= 0.9"
 
     @property
     def manager_parameters(self) -> tuple[str, ...]:

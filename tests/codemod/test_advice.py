@@ -71,6 +71,22 @@ def test_the_message_says_what_to_write_and_the_place_is_the_name(tmp_path):
     assert out.count("await asyncio.gather(*refs)") == 2
 
 
+THROUGH = {
+    "its ray": ("import ray", "from rays import ray", "ray.get(refs)"),
+    "its ray by module": ("import ray as r  # lazily", "import rays", "rays.r.wait(refs)"),
+    "its get": ("from ray import init, get", "from rays import get", "get(refs)"),
+    "its alias": ("from ray import wait as get", "from rays import get as g", "g(refs)"),
+}
+
+
+@pytest.mark.parametrize(("rays", "head", "call"), THROUGH.values(), ids=THROUGH)
+def test_through_a_module_of_the_project(rays, head, call):
+    loop = f"{head}\nasync def f(refs):\n    {call}\n"
+    check_reported({"rays.py": f"{rays}\n", "loop.py": loop}, ["loop.py:3:AWG201"], *SELECT)
+    other = rays.replace("import ray", "import redis").replace("from ray ", "from redis ")
+    check_noop({"rays.py": f"{other}\n", "loop.py": loop}, *SELECT)
+
+
 MANAGER = """
     import asyncio
     import ray

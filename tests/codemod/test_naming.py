@@ -185,6 +185,14 @@ LOCALS = {
                 GROUP = pool.spawn()
             CheckpointEngineManager(cfg, GROUP, [])
         """,
+    "a loop's": """
+        for GROUP in pool:
+            CheckpointEngineManager(cfg, GROUP, [])
+        """,
+    "a comprehension's": """
+        trainer = pool.loop()
+        return [CheckpointEngineManager(cfg, GROUP, []) for GROUP in trainer.groups]
+        """,
     "its size": """
         GROUP_world_size = CheckpointEngineManager(cfg, pool, []).GROUP.world_size
         return GROUP_world_size
