@@ -260,10 +260,11 @@ class Calls:
             )
         if name == "mock.start" and receiver is not None:
             return frozenset({receiver})
-        if name == "registry.get":
-            return frozenset({ClassValue(self.ev.link.verl_class(renames.ENGINE))})
-        if name == "registry.new":
-            return frozenset({Instance(self.ev.link.verl_class(renames.ENGINE))})
+        if name in ("registry.get", "registry.new"):
+            backend = self.text(call.args[0], place) if call.args else None
+            kind = renames.KIMI if backend == renames.KIMI_BACKEND else renames.ENGINE
+            info = self.ev.link.verl_class(kind)
+            return frozenset({ClassValue(info) if name == "registry.get" else Instance(info)})
         if name == "registry.register":
             return frozenset({Library("registry.wrapper")})
         if name == "registry.wrapper" and call.args:

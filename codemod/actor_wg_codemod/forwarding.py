@@ -34,6 +34,18 @@ if TYPE_CHECKING:
     from actor_wg_codemod.evaluate import Evaluator
 
 
+PASSERS = frozenset(
+    {
+        "functools.partial",
+        "functools.partialmethod",
+        "asyncio.to_thread",
+        "anyio.to_thread.run_sync",
+        "joblib.delayed",
+    }
+)
+INSTANTIATORS = frozenset({"hydra.utils.instantiate", "hydra.utils.call"})
+
+
 class Taking(enum.Enum):
     """What a callee does with the keyword."""
 
@@ -63,15 +75,23 @@ class Forwarding:
         callees = self.ev.evaluate(call.func, place)
         found: set[Value] = set()
         for callee in callees:
-            if isinstance(callee, External) and callee.name in (
-                "functools.partial",
-                "functools.partialmethod",
-            ):
+            if self._passes_on(callee, call):
                 if call.args:
                     found |= self.ev.evaluate(call.args[0], place)
             else:
                 found.add(callee)
         return frozenset(found)
+
+    @staticmethod
+    def _passes_on(callee: Value, call: ast.Call) -> bool:
+        """Whether a call's keywords are those of its first argument: partial, to_thread, submit."""
+        if isinstance(callee, External):
+            return callee.name in PASSERS
+        return (
+            isinstance(callee, (Unknown, Foreign))
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr == "submit"
+        )
 
     def call_takings(self, call: ast.Call, place: Place, word: str) -> frozenset[Taking]:
         """How the possible callees of a call take a keyword."""
@@ -107,6 +127,8 @@ class Forwarding:
         return Taking.OTHER
 
     def _external(self, value: External, word: str) -> Taking:
+        if value.name in INSTANTIATORS:
+            return Taking.UNKNOWN
         looks = value.last == renames.MANAGER and renames.ENGINE_PACKAGE in value.name
         if looks and word == self.ev.names.group:
             return Taking.UNPROVEN
@@ -219,6 +241,9 @@ class Forwarding:
         names = self.ev.names
         parameters = parameter_names(init.node)
         if not self.ev.link.roles(info).manager:
+            if init.node.args.vararg and init.node.args.kwarg and len(parameters) == 1:
+                found = self.forward(init, names.group)
+                return found  # a stand-in that takes anything suits either name
             if names.group in parameters or init.node.args.kwarg is None:
                 return Taking.OTHER
             found = self.forward(init, names.group)

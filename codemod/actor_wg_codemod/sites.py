@@ -400,7 +400,7 @@ class Sites:
         ours = unproven = foreign = False
         manual = ""
         for value in values:
-            if isinstance(value, (Nothing, Unknown)):
+            if isinstance(value, (Nothing, Unknown)) or self._is_stub(value, word):
                 continue
             verdict, why = self._owned(value, word)
             ours |= verdict is Taking.OURS
@@ -425,6 +425,14 @@ class Sites:
             if word == self.names.group and _hinted(receiver) and self.ev.project.mentions_verl:
                 return Taking.UNPROVEN, ""
         return None, ""
+
+    def _is_stub(self, value: Value, word: str) -> bool:
+        """An object of a stand-in class that takes anything and keeps nothing (where verl is missing)."""
+        if not isinstance(value, Instance) or value.info.node is None:
+            return False
+        if self.ev.link.roles(value.info).manager or self._stores_group(value.info, word):
+            return False
+        return self.ev.forwarding.constructor(value.info) is Taking.NONE
 
     def _owned(self, value: Value, word: str) -> tuple[Taking | None, str]:
         if isinstance(value, Super):
