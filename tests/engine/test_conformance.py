@@ -34,7 +34,12 @@ ENGINES = {
     "nixl": (EngineFactory(f"{TRANSPORTS}.nixl:NIXLCheckpointEngine"), "nixl_cu12"),
     "mooncake": (EngineFactory(f"{TRANSPORTS}.mooncake:MooncakeCheckpointEngine"), "mooncake"),
 }
-REASONS_TO_SKIP = ("needs CUDA", "is no ring", "does not name a device", "needs a network namespace")
+REASONS_TO_SKIP = (
+    "needs CUDA",
+    "is no ring",
+    "does not name a device",
+    "needs a network namespace",
+)
 
 FOREIGN = '''
 from actor_wg_engine.transports.colocated import ColocatedCheckpointEngine
@@ -102,7 +107,11 @@ def run_plugin(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 def test_the_plugin_tells_failures_from_advice(foreign_module: Path) -> None:
     done = run_plugin(
-        foreign_module, "--engine", "careless_backend:CarelessEngine", "--checks", "B10,B13,C17,C19,C22b"
+        foreign_module,
+        "--engine",
+        "careless_backend:CarelessEngine",
+        "--checks",
+        "B10,B13,C17,C19,C22b",
     )
     assert done.returncode == 0, done.stdout
     assert "3 passed" not in done.stdout

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("verl", reason="verl is not installed; see make_environment.py")
 
-import verl_workers  # noqa: E402
-from verl.checkpoint_engine import CheckpointEngineManager  # noqa: E402
+import verl_workers
+from verl.checkpoint_engine import CheckpointEngineManager
 
 pytestmark = pytest.mark.usefixtures("verl_ray")
 

@@ -9,8 +9,9 @@ import pytest
 
 pytest.importorskip("verl", reason="verl is not installed; see make_environment.py")
 
-import verl_workers  # noqa: E402
-from actor_wg_engine import CheckpointEngineManager, CheckpointEngineRegistry  # noqa: E402
+import verl_workers
+
+from actor_wg_engine import CheckpointEngineManager, CheckpointEngineRegistry
 
 pytestmark = pytest.mark.usefixtures("verl_ray")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from verl.checkpoint_engine import CheckpointEngineRegistry
+
 from actor_wg_engine.transports.colocated import ColocatedCheckpointEngine
 from actor_wg_engine.transports.torch_distributed import TorchDistributedCheckpointEngine
-from verl.checkpoint_engine import CheckpointEngineRegistry
 
 CheckpointEngineRegistry.register("actor_wg_gloo")(TorchDistributedCheckpointEngine)
 CheckpointEngineRegistry.register("actor_wg_shared_memory")(ColocatedCheckpointEngine)
