@@ -173,6 +173,10 @@ class Line:
         """Take the next statuses that arrived, or None."""
         return self._statuses.popleft() if self._statuses else None
 
+    def has_statuses(self) -> bool:
+        """Tell whether `statuses` would return some."""
+        return bool(self._statuses)
+
     def poll(self) -> None:
         """Take in what has arrived, without blocking.
 
