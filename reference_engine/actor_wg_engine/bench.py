@@ -306,7 +306,7 @@ def _goals(rig: Rig, subjects: Sequence[Subject], report: Report, repeats: int) 
                     round(socket / report.receivers, 3), 1.6, 1.25,
                 )
             )  # fmt: skip
-            if importlib.util.find_spec("verl"):
+            if _has_verl():
                 verl = _turns(
                     rig, subject.factory(bucket), bucket, repeats, lambda: rig.verl_path(4 * MIB)
                 )
@@ -320,6 +320,13 @@ def _goals(rig: Rig, subjects: Sequence[Subject], report: Report, repeats: int) 
     for subject in subjects:
         goals += _small(rig, subject, repeats)
     return goals
+
+
+def _has_verl() -> bool:
+    try:
+        return importlib.util.find_spec("verl.single_controller") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _turns(

@@ -46,6 +46,7 @@ MODELS = {
     model.name: model
     for model in (
         ModelShapes("qwen2.5-0.5b", 896, 24, 4864, 151936, 128),
+        ModelShapes("tiny", 64, 2, 160, 1000, 32),
         ModelShapes("qwen2.5-1.5b", 1536, 28, 8960, 151936, 256),
     )
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import os
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -18,9 +19,11 @@ import torch
 import torch.distributed
 
 from actor_wg_engine.conformance.factory import EngineFactory
+from actor_wg_engine.conformance.links import join_network
 from actor_wg_engine.contract import TensorMeta, capabilities_of
 
 c10d: Any = torch.distributed
+ADDRESS = "ACTOR_WG_BENCH_ADDRESS"
 _TIMEOUT = datetime.timedelta(seconds=300)
 
 
@@ -51,6 +54,11 @@ class BenchWorker:
         self._raw = torch.empty(0, dtype=torch.uint8)
         self._copy = torch.empty(0, dtype=torch.uint8)
         self._listener: socket.socket | None = None
+
+    def enter_network(self, path: str, address: str) -> None:
+        """Move into a network namespace, in which this process has an address of its own."""
+        join_network(path)
+        os.environ[ADDRESS] = address
 
     def load(self, shapes: Sequence[tuple[str, tuple[int, ...]]], seed: int) -> int:
         """Allocate the model, its pages touched; the bytes it has."""
@@ -127,7 +135,7 @@ class BenchWorker:
 
     def raw_socket(self, host: str, port: int, nbytes: int, bucket: int) -> Timing:
         """Send (the source) or receive the payload over one TCP connection."""
-        buffer = self._persistent(bucket).numpy()
+        buffer = memoryview(self._persistent(bucket).numpy())
         if self._listener is not None:
             connection, _ = self._listener.accept()
         else:
@@ -211,7 +219,8 @@ class BenchWorker:
         return Timing(begin, time.monotonic(), time.process_time() - cpu)
 
     async def _verl_send(self, split: Any, bucket: int) -> None:
-        buffer, entries, used = self._persistent(bucket), [], 0
+        buffer, used = self._persistent(bucket), 0
+        entries: list[Any] = []
         async for meta, chunk in split(iter(self.model.items()), bucket):
             if used + meta.chunk_size > bucket:
                 self._verl_bucket(buffer[:used], entries, last=False)
