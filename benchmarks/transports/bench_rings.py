@@ -139,7 +139,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("backends", nargs="*", default=["nixl", "mooncake"])
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--slot-bytes", type=int, default=8 << 20)
+    parser.add_argument("--slot-bytes", type=int, default=4 << 20)
     options = parser.parse_args(arguments)
     missed = 0
     for backend in options.backends:

@@ -26,7 +26,7 @@ from actor_wg_engine.wire import Stream
 
 #: Default size of a slot: large enough to hide the cost of a step, small enough that packing, moving
 #: and unpacking overlap, whatever the bucket size.
-STAGING_BYTES = {"cpu": 8 << 20, "cuda": 256 << 20}
+STAGING_BYTES = {"cpu": 4 << 20, "cuda": 256 << 20}
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,4 @@ def weights(source: str, version: int, device: torch.device) -> NamedTensors:
 def digest(tensor: torch.Tensor) -> str:
     """A text that two tensors share when dtype, shape and every byte are the same."""
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return (
-        f"{tensor.dtype} {tuple(tensor.shape)} {xxhash.xxh3_64_hexdigest(memoryview(flat.numpy()))}"
-    )
+    return f"{tensor.dtype} {tuple(tensor.shape)} {xxhash.xxh3_64_hexdigest(flat.numpy().data)}"
