@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from actor_wg_codemod.model import FileResult, Finding, Problem
 from actor_wg_codemod.project import PYTHON, Project
 from actor_wg_codemod.sites import Sites
 from actor_wg_codemod.source import Source, SourceError, decode, parse
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 class Analysis:
@@ -100,8 +103,7 @@ class Analysis:
         """
         try:
             if tree is not None and text is not None:
-                module = Module(path, text, tree)
-                self.evaluator.add(module)
+                module = self._given(path, tree, text)
             else:
                 source = decode(self.project.read(path), cookie=path.endswith(PYTHON))
                 self._sources[path] = source
@@ -119,6 +121,19 @@ class Analysis:
         except OSError as error:
             return FileResult(path, problem=Problem(path, error.strerror or str(error)))
         return FileResult(path, self._module_findings(module))
+
+    def _given(self, path: str, tree: ast.Module, text: str) -> Module:
+        """The caller's module, or the same text's that another file's turn has parsed already.
+
+        What is known about classes hangs on the nodes of their tree, so a second tree of the same
+        text would be a stranger to the files that import it.
+        """
+        known = self.evaluator._modules.get(path)
+        if known is not None and known.lines == _LINE_END.split(text):
+            return known
+        module = Module(path, text, tree)
+        self.evaluator.add(module)
+        return module
 
     def _module_findings(self, module: Module) -> list[Finding]:
         path, project = module.path, self.project
