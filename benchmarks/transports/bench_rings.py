@@ -21,8 +21,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-from actor_wg_engine import CheckpointEngineRegistry
 from raw_primitives import RAW
+
+from actor_wg_engine import CheckpointEngineRegistry
 
 MUST = 1.3
 LARGE_PIECE = 64 << 20

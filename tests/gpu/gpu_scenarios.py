@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from actor_wg_engine import CheckpointEngineRegistry
 from gpu_fleet import Fleet, WorkerError
+
+from actor_wg_engine import CheckpointEngineRegistry
 
 CHECKPOINT = "ACTOR_WG_CHECKPOINT"  # a folder with *.safetensors, or one such file
 NCCL_WITH_SHARED_DEVICES = (2, 30)

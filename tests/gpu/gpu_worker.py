@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from actor_wg_engine import CheckpointEngineRegistry
 from gpu_weights import digest, weights
+
+from actor_wg_engine import CheckpointEngineRegistry
 
 #: torch does not declare the types of these.
 cuda: Any = torch.cuda
