@@ -243,7 +243,7 @@ class Linker:
     def _named_in_python(self) -> frozenset[str]:
         setting = renames.MANAGER_CLASS_SETTING
         found: set[str] = set()
-        for path in self.ev.project.containing(setting):
+        for path in self.ev.project.setting_files:
             module = self.ev.module(path)
             if module is None:
                 continue

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,9 @@ from actor_wg_codemod import renames
 from actor_wg_codemod.renames import Vocabulary
 
 PYTHON = (".py", ".pyi")
-KEEP_BYTES = 64 << 20
+KEEP_FILES = 4000
+"""Trees up to this many Python files stay in memory while they are analyzed."""
+BUFFER = 1 << 20
 
 _HEADER = re.compile(rb"^([ \t]*)(?:async[ \t]+)?(class|def)[ \t]+(\w+)", re.MULTILINE)
 _ALIAS = re.compile(rb"(\w+)[ \t]*(?::[^=\n]+)?=(?!=)")
@@ -26,16 +29,18 @@ _GIVES = re.compile(rb"->|\breturn\b")
 _DULL = frozenset(b"main run fit setup init start step make build test get cls self".split())
 
 _ENGINE = renames.ENGINE.encode()
+_MANAGER_HINT = renames.MANAGER_NAME_HINTS[0].encode()
 _REPLICAS = renames.MANAGER_PARAMETERS[2].encode()
 
 
 @dataclass
 class _Scan:
-    """Python files by what their bytes hold: a seed word, the old name, the name of verl."""
+    """Python files by what their bytes hold: a seed word, the old name, verl as a word, its engine's classes."""
 
     seeded: set[str]
     old: set[str]
     verl: set[str]
+    engine: set[str]
 
 
 class Project:
@@ -61,7 +66,7 @@ class Project:
         self.named_roots = tuple(verl_roots)
         self.unreadable: dict[str, str] = {}
         self._bytes: dict[str, bytes] = {}
-        self._kept = 0
+        self._folder = f"{root}/"
         self._resolved: dict[tuple[str, str], str | None] = {}
         self._mentions: dict[str, tuple[str, ...]] = {}
 
@@ -73,7 +78,8 @@ class Project:
             return self.overlay[path]
         data = self._bytes.get(path)
         if data is None:
-            data = (self.root / path).read_bytes()
+            with open(f"{self._folder}{path}", "rb", buffering=0) as file:  # noqa: PTH123 - the hot path
+                data = file.read()
         return data
 
     def _peek(self, path: str) -> bytes:
@@ -85,28 +91,73 @@ class Project:
             return b""
 
     @cached_property
+    def _evidence(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Reads every Python file once: those that say verl as a word, those that may name a manager's class.
+
+        Two searches of each file's bytes are all that a project without verl costs.
+        """
+        said, named = set(), set()
+        roots = [root.rpartition(".")[2].encode() for root in self.roots]
+        keep = len(self.python) <= KEEP_FILES
+        for path, data, size in self._contents():
+            for root in roots:
+                if data.find(root, 0, size) >= 0 and _stands(bytes(data[:size]), root):
+                    said.add(path)
+            if keep:  # in a large tree whoever sets verl's settings says verl somewhere
+                content = self._bytes[path] = bytes(data[:size])
+                if _MANAGER_HINT in content:
+                    named.add(path)
+        return frozenset(said), frozenset(named)
+
+    def _contents(self) -> Iterator[tuple[str, bytearray | bytes, int]]:
+        """Each Python file with its content, which stays valid until the next one is asked for.
+
+        Reading into one buffer spares a large tree a copy of every file.
+        """
+        buffer = bytearray(BUFFER)
+        for path in self.python:
+            if path in self.overlay:
+                yield path, self.overlay[path], len(self.overlay[path])
+                continue
+            try:
+                descriptor = os.open(f"{self._folder}{path}", os.O_RDONLY)
+                try:
+                    size = os.readv(descriptor, [buffer])
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                self.unreadable[path] = error.strerror or str(error)
+                continue
+            if size < BUFFER:
+                yield path, buffer, size
+            else:
+                data = self._peek(path)
+                yield path, data, len(data)
+
+    @cached_property
+    def _concerned(self) -> bool:
+        """Whether the project can have to do with verl at all; if not, nothing more is searched."""
+        word = renames.MANAGER_CLASS_SETTING.encode()
+        if any(word in self._peek(path) for path in self._evidence[1]):
+            return True
+        return self.mentions_verl or bool(self._naming_files)
+
+    @cached_property
     def _scan(self) -> _Scan:
-        """Reads every Python file once and notes which words it holds."""
-        scan = _Scan(set(), set(), set())
-        seeds = self._seeds
-        first, verl = (
-            self.vocabulary.group.encode(),
-            [r.rpartition(".")[2].encode() for r in self.roots],
-        )
+        """Python files by the words they hold; empty where the project has nothing to do with verl."""
+        scan = _Scan(set(), set(), set(), set())
+        if not self._concerned:
+            return scan
+        scan.verl |= self._evidence[0]
+        seeds, first = self._seeds, self.vocabulary.group.encode()
         for path in self.python:
             data = self._peek(path)
             if first in data:
                 scan.old.add(path)
-            for root in verl:
-                if root in data:
-                    scan.verl.add(path)
-            if self._kept < KEEP_BYTES:
-                self._bytes[path] = data
-                self._kept += len(data)
-            for seed in seeds:
-                if seed in data:
-                    scan.seeded.add(path)
-                    break
+            if _ENGINE in data:
+                scan.engine.add(path)
+            if any(seed in data for seed in seeds):
+                scan.seeded.add(path)
         return scan
 
     def _sited(self, path: str) -> bool:
@@ -148,25 +199,23 @@ class Project:
 
         found: set[str] = set()
         group = self.vocabulary.group
+        first = group.encode()
         takes = re.compile(rf"def __init__\s*\((?:[^()]|\([^()]*\))*?\b{group}\b".encode())
-        if not any(takes.search(self._peek(path)) for path in self._scan.old):
+        if not self._naming_files or not any(
+            first in data and takes.search(data) for data in map(self._peek, self.python)
+        ):
             return frozenset()  # no class that could be named takes the group
-        word = renames.MANAGER_CLASS_SETTING.encode()
-        for path in sorted(self.files):
-            if path.endswith((".yaml", ".yml", ".sh", ".bash")):
-                data = self._peek(path)
-                if word in data:
-                    found |= documents.manager_classes(path, data.decode("utf-8", "replace"))
+        for path in self._naming_files:
+            found |= documents.manager_classes(path, self._peek(path).decode("utf-8", "replace"))
         return frozenset(found)
 
     @cached_property
     def connected(self) -> frozenset[str]:
         """Python files that hold an old name and could have to do with verl's engine; only they are analysed."""
-        if not (self._scan.old or self._scan.seeded):
+        found = {p for p in self.reached | self._unproven_calls if self._sited(p)}
+        if not found or not (self._named_in_settings or self.mentions_verl):
             return frozenset()
-        if not (self._named_in_settings or self.mentions_verl):
-            return frozenset()
-        return frozenset(p for p in self.reached | self._unproven_calls if self._sited(p))
+        return frozenset(found)
 
     @cached_property
     def reached(self) -> frozenset[str]:
@@ -180,12 +229,19 @@ class Project:
         engines = {name.encode() for name in renames.ENGINES | {renames.REGISTRY}}
         holders = {name.encode() for name in renames.HOLDERS}
         homes: dict[bytes, set[str]] = defaultdict(set)
+        named = managers - {renames.MANAGER.encode()}
+        scan, everywhere = self._scan, self.python
+        places = [
+            everywhere if named else sorted(scan.engine),
+            sorted(scan.engine),
+            sorted(scan.verl),
+        ]
         known: set[bytes] = set()
         while managers or engines or holders:
             known |= managers | engines | holders
             fresh: list[set[bytes]] = [set(), set(), set()]
             for index, words in enumerate((managers, engines, holders)):
-                for path in self.python if words else ():
+                for path in places[index] if words else ():
                     held = self._held(path, words, homes)
                     if not held:
                         continue
@@ -197,6 +253,7 @@ class Project:
                     for name in kin | others | held:
                         homes[name].add(path)
             managers, engines, holders = (names - known for names in fresh)
+            places = [everywhere] * 3
         return frozenset(found)
 
     def _held(self, path: str, words: set[bytes], homes: dict[bytes, set[str]]) -> set[bytes]:
@@ -230,7 +287,7 @@ class Project:
         found = {name.rpartition(".")[2].encode() for name in self.manager_class_names}
         setting = renames.MANAGER_CLASS_SETTING
         given = re.compile(rf"{setting}[\"']?\]?\s*[=:,]\s*([A-Z]\w*[a-z]\w*)(?![\w\[])".encode())
-        for path in self.containing(setting):
+        for path in self.setting_files:
             data = self._peek(path)
             found.update(given.findall(data))
             found.update(re.findall(rb"[\"'=](?:\w+[.:])+([A-Z]\w*[a-z]\w*)[\"']", data))
@@ -277,10 +334,11 @@ class Project:
         data = self._peek(path)
         return b"import *" not in data and b"__getattr__" not in data
 
-    def containing(self, text: str) -> tuple[str, ...]:
-        """Python files whose bytes hold a text."""
-        data = text.encode()
-        return tuple(p for p in self.python if data in self._peek(p))
+    @cached_property
+    def setting_files(self) -> tuple[str, ...]:
+        """Python files that mention the setting which names a manager's class."""
+        word = renames.MANAGER_CLASS_SETTING.encode()  # holds a seed word
+        return tuple(p for p in sorted(self._scan.seeded) if word in self._peek(p))
 
     # verl in the tree
 
@@ -319,8 +377,11 @@ class Project:
     @cached_property
     def mentions_verl(self) -> bool:
         """Whether the project has to do with verl at all; without it nothing unproven is reported."""
-        if self.verl_folders:
-            return True
+        return bool(self.verl_folders) or self._imports_verl or self._said_elsewhere
+
+    @cached_property
+    def _imports_verl(self) -> bool:
+        """Whether a Python file imports verl, by the look of its lines."""
         roots = "|".join(re.escape(r) for r in self.roots)
         start = r"(?:^(?:\xef\xbb\xbf)?|[;:])[ \t\f]*"
         imported = re.compile(
@@ -329,18 +390,37 @@ class Project:
             rf"import_module\(\s*[\"'](?:{roots})(?!\w)".encode("latin-1"),
             re.MULTILINE,
         )
-        if any(imported.search(self._peek(p)) for p in sorted(self._scan.verl)):
-            return True
+        return any(imported.search(self._peek(path)) for path in sorted(self._evidence[0]))
+
+    @cached_property
+    def _said_elsewhere(self) -> bool:
+        """Whether a settings file, a script, requirements or metadata say verl."""
         from actor_wg_codemod import documents
 
-        word = renames.VERL.encode()
+        return any(
+            documents.mentions_verl(path, self._peek(path).decode("utf-8", "replace"))
+            for path in self._settings[0]
+        )
+
+    @property
+    def _naming_files(self) -> list[str]:
+        """YAML files and scripts that mention the setting which names a manager's class."""
+        return self._settings[1]
+
+    @cached_property
+    def _settings(self) -> tuple[list[str], list[str]]:
+        """Files other than Python and prose by two words in them: verl, and the setting for a manager's class."""
+        verl, setting = renames.VERL.encode(), renames.MANAGER_CLASS_SETTING.encode()
+        said, named = [], []
         for path in sorted(self.files):
             if path.endswith((*PYTHON, ".md", ".rst", ".ipynb")) and not path.endswith("setup.py"):
                 continue
             data = self._peek(path)
-            if word in data and documents.mentions_verl(path, data.decode("utf-8", "replace")):
-                return True
-        return False
+            if verl in data:
+                said.append(path)
+            if setting in data and path.endswith((".yaml", ".yml", ".sh", ".bash")):
+                named.append(path)
+        return said, named
 
     # Module names
 
