@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from actor_wg_codemod.documents.settings_evidence import (
     is_metadata,
     is_shell,
     manager_classes,
     mentions_verl,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 KEY = "actor_rollout_ref.rollout.checkpoint_manager_class"
 NAME = "checkpoint_manager_class"

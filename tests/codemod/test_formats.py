@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from actor_wg_codemod import formats, selection
-from actor_wg_codemod.model import Edit, FileResult, Finding, Fix, Problem, Safety, Span
 from hypothesis import given
 from hypothesis import strategies as st
+
+from actor_wg_codemod import formats, selection
+from actor_wg_codemod.model import Edit, FileResult, Finding, Fix, Problem, Safety, Span
 
 SPAN = Span(3, 8, 3, 15)
 FIX = Fix("Rename to 'actor_wg'", (Edit(Span(9, 0, 9, 7), "actor_wg"), Edit(SPAN, "actor_wg")))

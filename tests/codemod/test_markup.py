@@ -6,11 +6,12 @@ import ast
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from actor_wg_codemod import documents
 from actor_wg_codemod.documents import EditError
 from actor_wg_codemod.model import Edit, Finding, Fix, Safety, Span
-from hypothesis import given
-from hypothesis import strategies as st
 
 OLD, NEW = "trainer", "actor_wg"
 

@@ -8,10 +8,11 @@ import re
 from typing import Any
 
 import pytest
-from actor_wg_codemod.documents import DocumentError, EditError, notebook
-from actor_wg_codemod.model import Edit, Finding, Fix, Safety, Span
 from hypothesis import given
 from hypothesis import strategies as st
+
+from actor_wg_codemod.documents import DocumentError, EditError, notebook
+from actor_wg_codemod.model import Edit, Finding, Fix, Safety, Span
 
 OLD, NEW = "trainer", "actor_wg"
 

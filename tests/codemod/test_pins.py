@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from actor_wg_codemod.pins import Pin, is_below, pins
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
+
+from actor_wg_codemod.pins import Pin, is_below, pins
 
 BELOW = ["==0.8.0", "==0.8.*", "===0.8", "<0.9", "<0.9.0", "<=0.8.1", "~=0.8.0", ">=0.7,<0.9"]
 NOT_BELOW = ["==0.9.0", ">=0.8", "<1", "<0.9.1", "<=0.9", "~=0.8", "!=0.8.0", ">=0.9,<1", "==0.*"]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
+
 from actor_wg_codemod.progress import Paint, Progress, wants_color
 
 

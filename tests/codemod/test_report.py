@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from actor_wg_codemod.model import Edit, Finding, Fix, Safety, Span
 from actor_wg_codemod.report import ReportedFile, render, write
 

@@ -81,7 +81,7 @@ def test_refuses_places_outside_of_the_text(place):
         ("def f[T](): ...\n", "type parameters Python 3.12 is needed", 1),
         ("type X = int\n", "the type statement Python 3.12 is needed", 1),
         ("f'{d['a']}'\n", "if the file is right, it needs Python 3.12 or newer", 1),
-        ('x = 0\nf"{chr(92) + \'\\n\'}"\n', "backslash: needs Python 3.12 or newer", 2),
+        ("x = 0\nf\"{chr(92) + '\\n'}\"\n", "backslash: needs Python 3.12 or newer", 2),
         ("try: ...\nexcept* E: ...\n", "except* Python 3.11 is needed", 2),
         ("x[*a]\n", "unpacking in an index Python 3.11 is needed", 1),
     ],

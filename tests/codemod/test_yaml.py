@@ -7,10 +7,11 @@ import textwrap
 
 import pytest
 import yaml
-from actor_wg_codemod.documents import DocumentError, yaml_nodes
-from actor_wg_codemod.model import Finding
 from hypothesis import given
 from hypothesis import strategies as st
+
+from actor_wg_codemod.documents import DocumentError, yaml_nodes
+from actor_wg_codemod.model import Finding
 
 OLD, NEW = "trainer", "actor_wg"
 MANAGER = "verl.checkpoint_engine.CheckpointEngineManager"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from actor_wg_engine.contract import CheckpointEngineConfig
 from actor_wg_engine.registry import BUILT_IN, CheckpointEngineRegistry, import_backend_module
 from actor_wg_engine.worker import new_engine

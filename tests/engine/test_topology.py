@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from actor_wg_engine import topology
 from actor_wg_engine.errors import TopologyError
 from actor_wg_engine.topology import Relay
