@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from actor_wg_engine.buckets import check_bucket_size
@@ -81,6 +81,7 @@ class CheckpointEngineManager:
         self._tracked = track(replicas)
         self._had_replicas = bool(self._tracked)
         self._retired: list[Any] = []
+        self._retiring: list[tuple[Any, tuple[Awaitable[Any], ...]]] = []
         self._connected: tuple[object, ...] | None = None
         self._lock = Lock()
 
@@ -105,7 +106,10 @@ class CheckpointEngineManager:
         Raises:
             TopologyError: a replica or worker is there already.
         """
-        self._tracked = [*self._tracked, *track(replicas, self._tracked)]
+        added = track(replicas, self._tracked)
+        back = [worker for entry in added for worker in entry.workers]
+        self._retired = [old for old in self._retired if not any(old is new for new in back)]
+        self._tracked = [*self._tracked, *added]
         self._had_replicas = self._had_replicas or bool(self._tracked)
 
     def remove_replicas(self, replicas: Sequence[Any]) -> None:
@@ -374,12 +378,26 @@ class CheckpointEngineManager:
                 entry.shut_out("the sync was interrupted", dead=False)
 
     async def _retire(self) -> None:
-        """Let workers of removed replicas release what they hold. Nobody waits for them."""
-        workers, self._retired = self._retired, []
+        """Let workers of removed replicas release what they hold.
+
+        Nobody waits for them, unless they are back in the next sync: no old abort may hit that one.
+        """
+        present = [worker for entry in self._tracked for worker in entry.workers]
+        returned = {
+            (position, order): call
+            for position, (worker, calls) in enumerate(self._retiring)
+            if any(worker is other for other in present)
+            for order, call in enumerate(calls)
+        }
+        await call_all(returned, self.deadlines.abort_s, "the end of an earlier sync")
+        workers, self._retired, self._retiring = self._retired, [], []
         if workers and capabilities_of(self.backend_cls).can_abort:
             group = WorkerGroup(workers)
-            group.execute_checkpoint_engine(method=["abort"] * len(workers))
-            group.execute_checkpoint_engine(method=["finalize"] * len(workers))
+            calls = [
+                group.execute_checkpoint_engine(method=[method] * len(workers))
+                for method in ("abort", "finalize")
+            ]
+            self._retiring = list(zip(workers, zip(*calls, strict=True), strict=True))
 
     # Without a group: actor and rollout in the same processes.
 
