@@ -1,8 +1,9 @@
 """What runs in a worker process: `CheckpointEngineWorker` beside a rollout, `ActorWorker` in an actor.
 
-Both are plain classes; `WorkerGroup.spawn` turns them into Ray actors. Long work runs on the default
-event loop of the Ray actor without blocking it; `control` and what the driver needs after a failure
-run in a concurrency group of their own, so they answer even if a server adapter blocks that loop.
+Both are plain classes; `ray.remote` turns them into Ray actors, and so does `WorkerGroup.spawn`. Long
+work runs on the default event loop of the Ray actor without blocking it. Spawned workers have the
+`CONTROL_GROUP` in a concurrency group of its own, so it answers even if a server adapter blocks that
+loop.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
-
-import ray
 
 from actor_wg_engine.contract import (
     CONTRACT_METHODS,
@@ -26,6 +25,9 @@ from actor_wg_engine.contract import (
 from actor_wg_engine.errors import EngineError
 from actor_wg_engine.registry import CheckpointEngineRegistry, import_backend_module
 from actor_wg_engine.serving import WeightStore
+
+#: What the driver needs while a sync is stuck, and after a failure.
+CONTROL_GROUP = ("control", "process_id", "commit_weights", "settle_weights")
 
 
 def new_engine(
@@ -63,7 +65,6 @@ class _EngineWorker:
         _check_method(method, CONTRACT_METHODS)
         return await asyncio.to_thread(getattr(self.checkpoint_engine, method), *args, **kwargs)
 
-    @ray.method(concurrency_group="control")
     async def control(self, method: str) -> Any:
         """Call `abort` or `status` while anything else is going on.
 
@@ -73,7 +74,6 @@ class _EngineWorker:
         _check_method(method, CONTROL_METHODS)
         return getattr(self.checkpoint_engine, method)()
 
-    @ray.method(concurrency_group="control")
     async def process_id(self) -> int:
         """Return the id of this process."""
         return os.getpid()
@@ -129,7 +129,6 @@ class CheckpointEngineWorker(_EngineWorker):
         self._state = "complete" if keeps_old else "dirty"
         return {"version": global_steps}
 
-    @ray.method(concurrency_group="control")
     async def commit_weights(self, global_steps: int | None = None) -> None:
         """Publish the version that `update_weights` has received."""
         commit = getattr(self.server_adapter, "commit_update", None)
@@ -138,7 +137,6 @@ class CheckpointEngineWorker(_EngineWorker):
         self.version = global_steps
         self._state = "ready"
 
-    @ray.method(concurrency_group="control")
     async def settle_weights(self) -> dict[str, Any]:
         """Drop what was received and not committed, and say what is left: "ready" or "dirty"."""
         if self._state == "complete":

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
 
 from actor_wg_engine.contract import CONTROL_METHODS
 from actor_wg_engine.errors import TopologyError
+from actor_wg_engine.worker import CONTROL_GROUP
 
 #: Ray runs the calls of this group beside a sync, even where the worker's event loop is stuck.
-CONCURRENCY_GROUPS = {"control": 2}
+_GROUP = "control"
+_THREADS = 2
 
 
 class WorkerGroup:
@@ -35,7 +38,7 @@ class WorkerGroup:
             arguments: keyword arguments of the constructor, by rank.
             **options: Ray actor options, for example `num_cpus` or `scheduling_strategy`.
         """
-        remote = ray.remote(concurrency_groups=CONCURRENCY_GROUPS)(worker_cls)  # type: ignore[call-overload]
+        remote = ray.remote(concurrency_groups={_GROUP: _THREADS})(_grouped(worker_cls))  # type: ignore[call-overload]
         return cls([remote.options(**options).remote(**entry) for entry in arguments])
 
     @property
@@ -66,6 +69,27 @@ class WorkerGroup:
             _engine_call(worker, method[rank], {key: values[rank] for key, values in lists.items()})
             for rank, worker in enumerate(self.workers)
         ]
+
+
+def _grouped(worker_cls: type[Any]) -> type[Any]:
+    """Put the control methods of a worker class into a concurrency group of their own.
+
+    In a subclass, as Ray refuses a class that names a group when it is made remote without groups.
+    """
+    methods = {
+        name: ray.method(concurrency_group=_GROUP)(_passed_on(getattr(worker_cls, name)))
+        for name in CONTROL_GROUP
+        if hasattr(worker_cls, name)
+    }
+    return type(worker_cls.__name__, (worker_cls,), methods)
+
+
+def _passed_on(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return await method(self, *args, **kwargs)
+
+    return call
 
 
 def _engine_call(worker: Any, method: str, kwargs: dict[str, Any]) -> Any:
