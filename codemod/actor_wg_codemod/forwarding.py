@@ -242,8 +242,7 @@ class Forwarding:
         parameters = parameter_names(init.node)
         if not self.ev.link.roles(info).manager:
             if init.node.args.vararg and init.node.args.kwarg and len(parameters) == 1:
-                found = self.forward(init, names.group)
-                return found  # a stand-in that takes anything suits either name
+                return self.forward(init, names.group)  # what takes anything suits either name
             if names.group in parameters or init.node.args.kwarg is None:
                 return Taking.OTHER
             found = self.forward(init, names.group)
