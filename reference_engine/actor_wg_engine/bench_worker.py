@@ -135,7 +135,7 @@ class BenchWorker:
 
     def raw_socket(self, host: str, port: int, nbytes: int, bucket: int) -> Timing:
         """Send (the source) or receive the payload over one TCP connection."""
-        buffer = memoryview(self._persistent(bucket).numpy())
+        buffer: Any = self._persistent(bucket).numpy()
         if self._listener is not None:
             connection, _ = self._listener.accept()
         else:

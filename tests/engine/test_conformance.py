@@ -38,8 +38,12 @@ REASONS_TO_SKIP = (
     "needs CUDA",
     "is no ring",
     "does not name a device",
+    "shows on a GPU only",
     "needs a network namespace",
 )
+
+#: What a package that an engine stands on does, and the engine cannot change.
+LIMITS = {("mooncake", "I65"): "the Transfer Engine binds its own port on every address"}
 
 FOREIGN = '''
 from actor_wg_engine.transports.colocated import ColocatedCheckpointEngine
@@ -80,6 +84,9 @@ def test_our_engines_hold(name: str, check: Check, running: dict[str, Runner]) -
     if result.status is Status.SKIPPED:
         assert any(reason in result.reason for reason in REASONS_TO_SKIP), result.line()
         pytest.skip(result.reason)
+    if (name, check.id) in LIMITS:
+        assert result.status is Status.FAILED, "the limit is gone: take it off the list"
+        pytest.xfail(LIMITS[name, check.id])
     assert result.status is Status.PASSED, f"{result.line()}\n{result.reason}"
 
 

@@ -48,11 +48,17 @@ class Siege:
         )
         self.version = 0
         self.ranks = REPLICAS
+        self.wait_for_all()
         self.usual = self.sync()
 
     @property
     def manager(self):
         return self.world.manager
+
+    def wait_for_all(self):
+        """Wait until every process has imported what it needs: that is not part of a sync."""
+        workers = [*self.world.actor_wg.workers, *self.world.rollouts]
+        ray.get([worker.process_id.remote() for worker in workers], timeout=120)
 
     def sync(self):
         """One quiet sync; how long it took."""
@@ -109,6 +115,7 @@ class Siege:
             self.manager.remove_replicas([dead])
             self.manager.add_replicas([self.world.spawn_replica(self.ranks, 1)])
             self.ranks += 1
+        self.wait_for_all()
         self.sync()
         assert self.world.wrong(self.version) == [[]] * REPLICAS
         assert self.manager.quarantined == {}
