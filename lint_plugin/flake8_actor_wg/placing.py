@@ -40,7 +40,7 @@ def placed(tree: ast.Module, lines: Sequence[str], words: Sequence[str]) -> ast.
 def _own(node: Node, wanted: Sequence[int]) -> Node:
     """The node itself, or a copy of it where an f-string on a wanted line hangs below."""
     if isinstance(node, ast.JoinedStr):
-        return copy.deepcopy(node)
+        return _copied(node)
     changed: dict[str, object] = {}
     for name, value in ast.iter_fields(node):
         if isinstance(value, ast.AST):
@@ -59,6 +59,20 @@ def _own(node: Node, wanted: Sequence[int]) -> Node:
     own = copy.copy(node)
     for name, new in changed.items():
         setattr(own, name, new)
+    return own
+
+
+def _copied(node: Node) -> Node:
+    """A copy of everything below a node, but not of what other plugins have hung on it."""
+    own = type(node)()
+    for name in node._attributes:
+        setattr(own, name, getattr(node, name, None))
+    for name, value in ast.iter_fields(node):
+        if isinstance(value, list):
+            value = [_copied(item) if isinstance(item, ast.AST) else item for item in value]
+        elif isinstance(value, ast.AST):
+            value = _copied(value)
+        setattr(own, name, value)
     return own
 
 

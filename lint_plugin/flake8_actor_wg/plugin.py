@@ -31,6 +31,8 @@ class Plugin:
 
     session: ClassVar[Session | None] = None
     """What is known about projects; lives as long as the process, made when a file first needs it."""
+    advises: ClassVar[bool | None] = None
+    """Whether AWG2xx is wanted at all; None until a file's text could have it."""
     options: ClassVar[argparse.Namespace]
 
     def __init__(self, tree: ast.Module, filename: str, lines: Sequence[str]) -> None:
@@ -60,7 +62,7 @@ class Plugin:
         for name in ("actor_wg_verl_root", "actor_wg_exclude"):
             setattr(options, name, list(_flat(getattr(options, name))))
         cls.options = options
-        cls.session = None
+        cls.session = cls.advises = None
 
     def run(self) -> Iterator[Reported]:
         """The findings of this file.
@@ -69,15 +71,17 @@ class Plugin:
             flake8.exceptions.ExecutionError: the settings cannot be used; says where and why.
         """
         text = "".join(self._lines)
-        named, advisable = names_old(text), may_block(text)
-        if not named and not advisable:
+        named = names_old(text)
+        if not named and not (Plugin.advises is not False and may_block(text)):
             return
         if Plugin.session is None:
             from flake8_actor_wg.session import Session
 
             Plugin.session = Session(self.options)
-        if not named and not Plugin.session.advises(self._filename):
-            return
+        if not named:
+            Plugin.advises = Plugin.session.advises
+            if not Plugin.advises:
+                return
         for found in Plugin.session.findings(self._filename, self._tree, self._lines, text):
             yield found.span.line, found.span.column, f"{found.code} {found.message}", type(self)
 

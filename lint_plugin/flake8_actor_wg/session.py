@@ -73,17 +73,19 @@ class Session:
                     f"--actor-wg-verl-root: {name!r} is not an import path like a.verl"
                 )
 
-    def advises(self, filename: str) -> bool:
-        """Whether AWG2xx can be wanted for a file, before its project is looked for.
+    @cached_property
+    def advises(self) -> bool:
+        """Whether AWG2xx is wanted for any of the arguments, before their project is looked for.
 
         Raises:
             ExecutionError: the settings cannot be used.
         """
+        names = (self._stdin_name if name == STDIN else name for name in self._given)
+        folders = dict.fromkeys(_folder(name) for name in names if name)
         try:
-            near = (self._settings, self._settings_in(Path(filename).absolute().parent))
+            return any(self._wants(ADVICE, self._settings_in(folder)) for folder in folders)
         except SettingsError as error:
             raise ExecutionError(str(error)) from None
-        return any(self._wants(ADVICE, settings) for settings in near)
 
     def findings(
         self, filename: str, tree: ast.Module, lines: Sequence[str], text: str
@@ -133,8 +135,7 @@ class Session:
 
     @cached_property
     def _settings(self) -> Settings:
-        first = Path(self._given[0]).absolute()
-        return load(first if first.is_dir() else first.parent)
+        return self._settings_in(_folder(self._given[0]))
 
     def _settings_in(self, folder: Path) -> Settings:
         if folder not in self._loaded:
@@ -179,6 +180,11 @@ class Session:
             if target.path.endswith(SUFFIXES)
         }
         return Workspace(analysis, settings, paths, self._entries)
+
+
+def _folder(name: str) -> Path:
+    path = Path(name).absolute()
+    return path if path.is_dir() else path.parent
 
 
 def _place(name: str) -> str:

@@ -372,6 +372,8 @@ def test_flake8s_tree_is_the_same_after_us():
     text = FSTRINGS.decode()
     tree = ast.parse(text)
     before = ast.dump(tree, include_attributes=True)
+    for node in ast.walk(tree):
+        node.hung = tree  # as pyflakes hangs each node's parent on it
     own = placed(tree, text.splitlines(keepends=True), ("trainer",))
     assert ast.dump(tree, include_attributes=True) == before
     found = [n for n in ast.walk(own) if isinstance(n, ast.Attribute) and n.attr == "trainer"]
@@ -379,3 +381,5 @@ def test_flake8s_tree_is_the_same_after_us():
     for node in found:
         assert lines[node.lineno - 1][: node.end_col_offset].endswith(b".trainer")
     assert len(found) == 3
+    moved = [n for n in ast.walk(own) if n not in set(ast.walk(tree)) and hasattr(n, "hung")]
+    assert all(not isinstance(node, ast.JoinedStr) for node in moved)
