@@ -1,0 +1,218 @@
+"""The static half of `actor-wg verify`: does what is there bind against verl 0.9, and if not, where and why?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from actor_wg_codemod import renames, signatures
+from actor_wg_codemod.analysis import Analysis
+from actor_wg_codemod.bindings import Module
+from actor_wg_codemod.discovery import Tree
+from actor_wg_codemod.linking import ClassInfo
+from actor_wg_codemod.project import PYTHON
+from actor_wg_codemod.runner import Options, analyze, check
+from actor_wg_codemod.verdict_rows import Row, Status
+from actor_wg_codemod.verified_calls import CALLS, CONSTRUCTIONS, ProjectCalls
+from actor_wg_codemod.verified_classes import (
+    ENGINES,
+    MANAGERS,
+    NCCL,
+    REPLICAS,
+    ROLLOUTS,
+    Classes,
+    Verdict,
+)
+
+STATIC = "static"
+OLD_NAMES = "V1"
+TITLES = {
+    OLD_NAMES: "no old name is left",
+    CONSTRUCTIONS: "constructions of a manager bind",
+    MANAGERS: "managers take what verl passes to them",
+    ENGINES: "engines take what verl passes to them",
+    CALLS: "calls of an engine's build_topology and init_process_group bind",
+    ROLLOUTS: "rollouts take what verl passes to update_weights",
+    REPLICAS: "replicas and servers take what verl passes to abort_all_requests",
+    NCCL: "what builds on the NCCL engine fits its metadata and its process group",
+}
+_WORDS = re.compile(
+    "|".join(
+        [
+            renames.ENGINE,
+            renames.ENGINE_PACKAGE,
+            "abort_all_requests",
+            signatures.MASTER_METADATA,
+            *sorted(set().union(*signatures.FAMILIES.values())),
+        ]
+    ).encode()
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A class for the dynamic half: an engine or a manager of the project that can be imported.
+
+    Args:
+        kind: "engine" or "manager".
+        root: the folder to import from, absolute.
+        module: the module's dotted name there.
+        name: the class's name.
+    """
+
+    kind: str
+    root: str
+    module: str
+    name: str
+
+    @property
+    def target(self) -> str:
+        """`module:Class`."""
+        return f"{self.module}:{self.name}"
+
+
+@dataclass
+class Static:
+    """What the static half came to."""
+
+    rows: list[Row] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+    unread: bool = False
+    """A file could not be read or parsed."""
+
+
+def verify(tree: Tree, options: Options, release: str) -> Static:
+    """Judges the tree's targets against a release of verl; changes nothing and imports nothing of them."""
+    analysis = analyze(tree, options)
+    result = Static(rows=list(_old_names(tree, options, analysis)))
+    result.unread = any(row.status is Status.FAILED and not row.line for row in result.rows)
+    found: dict[str, list[Row]] = {check_id: [] for check_id in TITLES if check_id != OLD_NAMES}
+    judge = _Judge(analysis, release)
+    for target in tree.targets:
+        module = judge.module(target.path)
+        if module is None:
+            continue
+        for verdict in judge.verdicts(module):
+            row = _row(verdict, target.shown)
+            if row not in found[row.check]:
+                found[row.check].append(row)
+        result.candidates += judge.candidates(module)
+    for check_id, rows in found.items():
+        result.rows += rows or [_none(check_id)]
+    return result
+
+
+def _old_names(tree: Tree, options: Options, analysis: Analysis) -> Iterator[Row]:
+    title = TITLES[OLD_NAMES]
+    run = check(tree, options, analysis)
+    for problem in run.problems:
+        yield Row(STATIC, OLD_NAMES, title, Status.FAILED, "", problem.reason, problem.path)
+    for outcome in run.outcomes:
+        for finding in outcome.findings:
+            span = finding.span
+            cell = f" (cell {finding.cell})" if finding.cell is not None else ""
+            advice = " `actor-wg migrate` does it." if finding.fix else ""
+            reason = f"{finding.message}{cell}{advice}"
+            place = (outcome.target.shown, span.line, span.column + 1)
+            yield Row(STATIC, OLD_NAMES, title, Status.FAILED, finding.code, reason, *place)
+    if run.hidden:
+        many = "site looks" if run.hidden == 1 else "sites look"
+        reason = f"{run.hidden} more {many} like an old name and not proven: `actor-wg check --unsafe-fixes`"
+        yield Row(STATIC, OLD_NAMES, title, Status.ADVISORY, "AWG901", reason)
+    if not (run.outcomes or run.problems or run.hidden):
+        yield Row(STATIC, OLD_NAMES, title, Status.PASSED)
+
+
+class _Judge:
+    """Both judges over one analysis."""
+
+    def __init__(self, analysis: Analysis, release: str) -> None:
+        self.project = analysis.project
+        self.ev = analysis.evaluator
+        self.classes = Classes(self.ev, release)
+        self.calls = ProjectCalls(self.ev, release)
+        self.paths = {p for p in self.project.python if self._concerns(p)}
+        for path in self.paths:  # what a module exports is known only of files that are parsed
+            self.ev.module(path)
+
+    def _concerns(self, path: str) -> bool:
+        if path in self.project.reached:
+            return True
+        try:
+            return _WORDS.search(self.project.read(path)) is not None
+        except OSError:
+            return False  # reported with the old names
+
+    def module(self, path: str) -> Module | None:
+        """A module that can have to do with verl's engines; None for others and for what does not parse."""
+        if path not in self.paths or not path.endswith(PYTHON):
+            return None
+        return self.ev.module(path)
+
+    def verdicts(self, module: Module) -> Iterator[Verdict]:
+        """Everything that is to say about a module."""
+        for info in self.classes.classes(module):
+            yield from self.classes.verdicts(info)
+        yield from self.calls.verdicts(module)
+
+    def candidates(self, module: Module) -> Iterator[Candidate]:
+        """The engines and managers of a module that can be tried out."""
+        if module.is_stub or _in_tests(module.path):
+            return
+        for info in self.classes.classes(module):
+            kind = self._kind(info)
+            if kind and info.place is not None and info.place.scope is module.scope:
+                folder, name = self._importable(module.path)
+                root = self.project.root / folder if folder else self.project.root
+                yield Candidate(kind, str(root), name, info.name)
+
+    def _kind(self, info: ClassInfo) -> str:
+        link = self.ev.link
+        roles = link.roles(info)
+        if info.verl in (renames.MANAGER, renames.ENGINE, "CheckpointEngineWithCache"):
+            return ""
+        if roles.manager and roles.proven:
+            return "manager"
+        if link.is_engine(info) and (link.registered(info) or not link.subclasses(info)):
+            mixin = not roles.engine and not link.registered(info)
+            return "" if mixin else "engine"
+        return ""
+
+    def _importable(self, path: str) -> tuple[str, str]:
+        """(the folder to import from, the dotted name there) of a file."""
+        parts = path.rpartition(".")[0].split("/")
+        if parts[-1] == "__init__":
+            parts.pop()
+        start = len(parts) - 1 if parts else 0
+        while start > 0 and f"{'/'.join(parts[:start])}/__init__.py" in self.project.files:
+            start -= 1
+        return "/".join(parts[:start]), ".".join(parts[start:])
+
+
+def _in_tests(path: str) -> bool:
+    *folders, name = path.split("/")
+    return (
+        name.startswith("test_") or name == "conftest.py" or bool({"tests", "test"} & set(folders))
+    )
+
+
+def _row(verdict: Verdict, shown: str) -> Row:
+    line = getattr(verdict.node, "lineno", 1)
+    column = getattr(verdict.node, "col_offset", 0) + 1
+    title = TITLES[verdict.check]
+    return Row(
+        STATIC,
+        verdict.check,
+        title,
+        verdict.status,
+        verdict.subject,
+        verdict.reason,
+        shown,
+        line,
+        column,
+    )
+
+
+def _none(check_id: str) -> Row:
+    return Row(STATIC, check_id, TITLES[check_id], Status.SKIPPED, "", "there is none here")
