@@ -17,6 +17,8 @@ PYTHON = (".py", ".pyi")
 KEEP_FILES = 4000
 """Trees up to this many Python files stay in memory while they are analyzed."""
 BUFFER = 1 << 20
+FEW = 32
+"""Up to this many words are searched one by one; for more, a file is split into its words once."""
 
 _HEADER = re.compile(rb"^([ \t]*)(?:async[ \t]+)?(class|def)[ \t]+(\w+)", re.MULTILINE)
 _ALIAS = re.compile(rb"(\w+)[ \t]*(?::[^=\n]+)?=(?!=)")
@@ -28,6 +30,7 @@ _ATTACHED = re.compile(
 _GIVES = re.compile(rb"->|\breturn\b")
 _DULL = frozenset(b"main run fit setup init start step make build test get cls self".split())
 
+_IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
 _ENGINE = renames.ENGINE.encode()
 _MANAGER_HINT = renames.MANAGER_NAME_HINTS[0].encode()
 _REPLICAS = renames.MANAGER_PARAMETERS[2].encode()
@@ -261,7 +264,10 @@ class Project:
         data = self._peek(path)
         if not data or (all(_ENGINE in w for w in words) and _ENGINE not in data):
             return set()
-        held = {w for w in words if _stands(data, w)}
+        if len(words) <= FEW:
+            held = {w for w in words if _stands(data, w)}
+        else:
+            held = words & set(_IDENTIFIER.findall(data))
         return {
             w
             for w in held
