@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from actor_wg_codemod import __version__
 from actor_wg_codemod.output import FORMATS
+from actor_wg_codemod.signatures import LATEST, RELEASES
 
 
 class CommandLineError(Exception):
@@ -52,12 +53,43 @@ def _parser() -> argparse.ArgumentParser:
     add("--report", metavar="FILE.html", help="write a page to review")
     rule = commands.add_parser("rule", help="explain a code", allow_abbrev=False)
     rule.add_argument("code", metavar="CODE")
-    for name, text in (
-        ("verify", "run the weight-sync conformance tests (needs the engine extra)"),
-        ("bench", "measure the reference engine (needs the engine extra)"),
-    ):
-        commands.add_parser(name, help=text, add_help=False)
+    verify = commands.add_parser(
+        "verify",
+        help="does migrated code bind against verl 0.9, and do its engines pass the conformance tests?",
+        allow_abbrev=False,
+    )
+    _add_verify(verify)
+    text = "measure the reference engine (needs the engine extra)"
+    commands.add_parser("bench", help=text, add_help=False)
     return parser
+
+
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("path", nargs="?", default=".", metavar="PATH", help="a repository (default: this folder)")
+    text = "try out this class instead of those that the repository registers, repeatable"
+    add("--engine", action="append", default=[], metavar="MODULE:CLASS", type=_target, help=text)
+    text = "the release to bind against (default: %(default)s)"
+    add("--release", choices=RELEASES, default=LATEST, help=text)
+    text = (
+        "what answers `import verl`: verl where it is installed, else the reference engine (auto)"
+    )
+    add("--against", choices=("auto", "engine", "verl"), default="auto", help=text)
+    text = "where weights live, repeatable (default: a GPU where there is one, else the CPU)"
+    add("--device", action="append", choices=("cpu", "cuda", "npu"), default=[], help=text)
+    add("--checks", default="", metavar="IDS", help="conformance checks, such as B,C18")
+    text = "seconds for all checks of one class (default: %(default)g)"
+    add("--deadline", type=_seconds, default=900.0, metavar="S", help=text)
+    add("--static", action="store_true", help="import nothing, run no conformance test")
+    text = "import path of a vendored copy of verl, repeatable"
+    add("--verl-root", action="append", default=[], metavar="NAME", help=text)
+    add("--output-format", choices=("text", "json"), default="text", help="default: text")
+    text = "files and folders to leave out, repeatable"
+    add("--exclude", action="append", default=[], metavar="GLOB", help=text)
+    loudness = parser.add_mutually_exclusive_group()
+    loudness.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    loudness.add_argument("--verbose", action="store_true", help="list what passed, too")
+    parser.add_argument("--version", action="version", version=f"actor-wg {__version__}")
 
 
 def _add_shared(parser: argparse.ArgumentParser) -> None:
@@ -82,6 +114,23 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     loudness.add_argument("--quiet", action="store_true", help="no hints and no summary")
     loudness.add_argument("--verbose", action="store_true", help="name each changed file")
     parser.add_argument("--version", action="version", version=f"actor-wg {__version__}")
+
+
+def _target(text: str) -> str:
+    module, colon, name = text.partition(":")
+    if not (colon and name.isidentifier() and all(p.isidentifier() for p in module.split("."))):
+        raise argparse.ArgumentTypeError(f"{text!r} does not read module:Class")
+    return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value
 
 
 def _jobs(text: str) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from actor_wg_codemod.runner import Options, Run
 
 STDIN = "-"
-_ENGINE_COMMANDS = ("verify", "bench")
+_ENGINE_COMMANDS = ("bench",)
 
 
 def entry() -> int:
@@ -61,6 +61,8 @@ def main(argv: Sequence[str]) -> int:
             from actor_wg_codemod import rules
 
             return rules.show(arguments.code)
+        if arguments.command == "verify":
+            return _verify(arguments)
         return _run(arguments)
     except (CommandLineError, UsageError, SettingsError, CodeError) as error:
         _say(f"error: {error}")
@@ -99,14 +101,26 @@ def _run(arguments: argparse.Namespace) -> int:
     return 1 if run.left or to_do else 0
 
 
+def _verify(arguments: argparse.Namespace) -> int:
+    from actor_wg_codemod import verifying
+
+    _check_roots(arguments.verl_root)
+    settings = load(_settings_folder(arguments, from_stdin=False))
+    return verifying.run(arguments, settings, _say)
+
+
+def _check_roots(names: Sequence[str]) -> None:
+    for name in names:
+        if not valid_root(name):
+            raise CommandLineError(f"--verl-root: {name!r} is not an import path like a.verl")
+
+
 def _check_combinations(arguments: argparse.Namespace, from_stdin: bool) -> None:
     if from_stdin and len(arguments.paths) > 1:
         raise CommandLineError("`-` reads standard input and cannot be mixed with other paths")
     if arguments.stdin_filename and not from_stdin:
         raise CommandLineError("--stdin-filename needs the path `-`")
-    for name in arguments.verl_root:
-        if not valid_root(name):
-            raise CommandLineError(f"--verl-root: {name!r} is not an import path like a.verl")
+    _check_roots(arguments.verl_root)
     if getattr(arguments, "report", None):
         folder = Path(arguments.report).absolute().parent
         if not folder.is_dir() or Path(arguments.report).is_dir():
@@ -114,7 +128,10 @@ def _check_combinations(arguments: argparse.Namespace, from_stdin: bool) -> None
 
 
 def _settings_folder(arguments: argparse.Namespace, from_stdin: bool) -> Path:
-    name = (arguments.stdin_filename or ".") if from_stdin else (arguments.paths or ["."])[0]
+    if arguments.command == "verify":
+        name = arguments.path
+    else:
+        name = (arguments.stdin_filename or ".") if from_stdin else (arguments.paths or ["."])[0]
     path = Path(name.replace("\0", "")).absolute()
     return path if path.is_dir() else path.parent
 

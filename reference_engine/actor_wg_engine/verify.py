@@ -1,0 +1,175 @@
+"""One engine or manager of the user's in a process of its own: JSON lines of results on standard output.
+
+`python -m actor_wg_engine.verify TARGET` is what `actor-wg verify` starts for each class, under a
+deadline. What the user's code prints goes to standard error. The lines, in order:
+
+    {"event": "imported", "against": "..."}        the class is there
+    {"event": "absent", "reason": "..."}           what it needs is not installed; nothing follows
+    {"event": "broken", "reason": "..."}           importing it raised; nothing follows
+    {"event": "result", "id", "title", "status", "reason", "seconds"}     one for each check
+    {"event": "end"}                               all checks have run
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+STANDIN = Path(__file__).parent / "conformance" / "standin"
+_ACCELERATOR = re.compile(
+    r"\b(CUDA|NVIDIA|libcuda|nvrtc|cupy|nccl\w*Error|torch_npu|npu|ibverbs|RDMA)\b", re.IGNORECASE
+)
+Emit = Callable[..., None]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this half of `verify`."""
+    parser.add_argument("target", metavar="MODULE:CLASS")
+    parser.add_argument("--kind", choices=("engine", "manager"), default="engine")
+    parser.add_argument("--root", action="append", default=[], metavar="DIR", help="import from it")
+    parser.add_argument("--device", choices=("cpu", "cuda", "npu", "auto"), default="auto")
+    parser.add_argument("--checks", metavar="IDS", help="letters or ids, such as B,C18")
+    parser.add_argument("--against", choices=("auto", "engine", "verl"), default="auto")
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """Import the class, run the checks, and tell about each.
+
+    Returns:
+        0 when everything that was asked could be tried, whatever came of it.
+    """
+    emit = _take_standard_output()
+    against = _prepare_imports(arguments.root, arguments.against)
+    if not against:
+        emit(event="absent", reason="verl is not installed, and --against verl asks for it")
+        return 0
+    reason, absent = _import(arguments.target, arguments.root)
+    if reason:
+        emit(event="absent" if absent else "broken", reason=reason)
+        return 0
+    device = _device() if arguments.device == "auto" else arguments.device
+    emit(event="imported", against=against, device=device)
+    _run_checks(arguments.kind, arguments.target, device, arguments.checks, emit)
+    emit(event="end")
+    return 0
+
+
+def _take_standard_output() -> Emit:
+    """Keep standard output for our lines; what anybody else prints goes to standard error."""
+    sys.stdout.flush()
+    ours = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def emit(**fields: Any) -> None:
+        ours.write(json.dumps(fields) + "\n")
+        ours.flush()
+
+    return emit
+
+
+def _prepare_imports(roots: Sequence[str], against: str) -> str:
+    """Put the project on the path, and the stand-in for verl where it is to answer; what answers, or ''."""
+    front = [str(STANDIN)] if against == "engine" else []
+    sys.path[:0] = [*front, *roots]
+    if against == "engine":
+        return "the reference engine"
+    found = importlib.util.find_spec("verl")
+    if found is not None and found.origin:
+        inside = any(found.origin.startswith(os.path.join(root, "")) for root in roots)  # noqa: PTH118
+        return "the copy of verl in the tree" if inside else f"verl {_version()}".rstrip()
+    if against == "verl":
+        return ""
+    sys.path.append(str(STANDIN))
+    return "the reference engine (verl is not installed)"
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("verl")
+    except PackageNotFoundError:
+        return ""
+
+
+def _import(target: str, roots: Sequence[str]) -> tuple[str, bool]:
+    """(why the class cannot be had, whether only because something is not installed here)."""
+    from actor_wg_engine.conformance.factory import resolve
+
+    try:
+        found = resolve(target)
+    except ModuleNotFoundError as error:
+        name = error.name or ""
+        own = any((Path(root) / name.partition(".")[0]).exists() for root in roots)
+        if name.partition(".")[0] == "verl":
+            more = "which is verl itself and more than the reference engine has"
+            return f"it imports {name}, {more}: install verl>=0.9 and run it again", True
+        if own or not name:
+            return f"ModuleNotFoundError: {error}", False
+        return f"it imports {name}, which is not installed here: {error}", True
+    except Exception as error:  # noqa: BLE001 - importing foreign code raises anything
+        text = f"{type(error).__name__}: {error}"
+        return text, bool(_ACCELERATOR.search(text))
+    return ("", False) if isinstance(found, type) else (f"{target} is not a class", False)
+
+
+def _device() -> str:
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _run_checks(kind: str, target: str, device: str, only: str | None, emit: Emit) -> None:
+    from actor_wg_engine import verify_managers
+    from actor_wg_engine.conformance.catalog import load
+    from actor_wg_engine.conformance.factory import EngineFactory
+    from actor_wg_engine.conformance.results import Status
+    from actor_wg_engine.conformance.runner import EngineNotFoundError, Runner
+
+    if kind == "manager":
+        factory: EngineFactory = verify_managers.ManagerFactory(
+            verify_managers.ENGINE, manager=target
+        )
+        checks = verify_managers.checks()
+    else:
+        factory = EngineFactory(target, device)
+        checks = load(only)
+    try:
+        runner = Runner(factory)
+    except EngineNotFoundError as error:
+        emit(event="broken", reason=str(error))
+        return
+    with runner:
+        for one in checks:
+            result = runner.run(one)
+            status, reason = result.status, result.reason
+            if status is Status.FAILED and device == "cpu" and _ACCELERATOR.search(reason):
+                status = Status.SKIPPED
+                reason = f"needs an accelerator that is not here: {reason.splitlines()[0]}"
+            emit(
+                event="result",
+                id=result.id,
+                title=result.title,
+                status=status.value,
+                reason=reason,
+                seconds=round(result.seconds, 2),
+            )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry of the process."""
+    parser = argparse.ArgumentParser(prog="python -m actor_wg_engine.verify")
+    add_arguments(parser)
+    return run_verify(parser.parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
