@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from actor_wg_engine import wire
-from actor_wg_engine.bucket_engine import Link
 from actor_wg_engine.errors import EngineError, PeerLostError
 from actor_wg_engine.host_ring import FRONT
+from actor_wg_engine.link import Link
 from actor_wg_engine.rendezvous import c10d
 from actor_wg_engine.waiting import AbortFlag, Deadline
 

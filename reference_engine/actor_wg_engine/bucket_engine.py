@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
 import torch
@@ -22,11 +20,10 @@ from actor_wg_engine.buckets import (
     Destination,
     Packer,
     Reassembler,
-    ViewCache,
     check_bucket_size,
     dense,
 )
-from actor_wg_engine.contract import CheckpointEngine, TensorMeta, Weights
+from actor_wg_engine.contract import TensorMeta, Weights
 from actor_wg_engine.errors import (
     EngineError,
     PeerLostError,
@@ -35,66 +32,15 @@ from actor_wg_engine.errors import (
     SyncAbortedError,
     SyncTimeoutError,
 )
+from actor_wg_engine.link import Link
+from actor_wg_engine.membership import GroupMember
 from actor_wg_engine.topology import OUTSIDE
-from actor_wg_engine.waiting import AbortFlag, Deadline, EngineThread
+from actor_wg_engine.waiting import Deadline
 
 _GONE = (PeerLostError, SyncAbortedError, SyncTimeoutError)
 
 
-class Link(ABC):
-    """Carries buckets, in order, from the source to every receiver of one group.
-
-    All methods except `abort` are called on the engine's thread, one at a time. They block until
-    done, and raise SyncTimeoutError, PeerLostError or SyncAbortedError. After such an error only
-    `close` follows. A link serves many syncs, one after the other.
-    """
-
-    bucket_size: int
-    """Capacity of a bucket in bytes."""
-
-    @abstractmethod
-    def acquire(self, deadline: Deadline) -> torch.Tensor:
-        """Source: wait for a free bucket. It belongs to the caller until `publish`."""
-
-    @abstractmethod
-    def publish(self, frame: bytes, bucket: torch.Tensor, deadline: Deadline) -> None:
-        """Source: send a header and the used part of the bucket acquired last.
-
-        May return before the bytes have left; the bucket belongs to the link from now on.
-        """
-
-    @abstractmethod
-    def next_bucket(self, deadline: Deadline) -> tuple[bytes, torch.Tensor]:
-        """Receiver: wait for the next header and payload; the payload may be read until `release`.
-
-        May be called again before `release`. Handing the bucket on to other receivers is done in
-        here, so that a slow consumer does not delay them more than the number of buckets demands.
-        """
-
-    @abstractmethod
-    def release(self) -> None:
-        """Receiver: the oldest payload that was handed out may be overwritten."""
-
-    @abstractmethod
-    def settle(self, status: str, deadline: Deadline) -> dict[int, str]:
-        """End one sync with a gather of statuses; an empty text means success.
-
-        Receiver: report the own status. Source: wait for those of all receivers.
-
-        Returns:
-            On the source, the status of every receiver by group rank; elsewhere nothing.
-        """
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Wake whatever waits with SyncAbortedError. Any thread; returns at once."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release everything, whatever the state. Peers that still wait see a lost peer."""
-
-
-class BucketEngine(CheckpointEngine):
+class BucketEngine(GroupMember):
     """Streams buckets over a `Link`.
 
     Args:
@@ -127,114 +73,15 @@ class BucketEngine(CheckpointEngine):
         drain_s: float = 2.0,
     ) -> None:
         check_bucket_size(bucket_size)
-        self.bucket_size = bucket_size
-        self.is_master = is_master
-        self.rebuild_group = rebuild_group
-        self.rank: int | None = None
-        self.world_size: int | None = None
-        self._timeout_s = timeout_s
+        super().__init__(bucket_size, is_master, rebuild_group=rebuild_group, timeout_s=timeout_s)
         self._checksum = checksum
         self._lend_views = lend_views
         self._cast = rollout_dtype
         self._drain_s = drain_s
-        self._session = secrets.token_bytes(16) if is_master else b""
-        self._generation = 0
-        self._sequence = 0
-        self._stream: wire.Stream | None = None
-        self._link: Link | None = None
-        self._thread: EngineThread | None = None
-        self._flag: AbortFlag | None = None
-        self._views = ViewCache()
-        self._state = "idle"
-        self._moved = 0
         self._held = 0
         self._saw_last = False
-        self._since = time.monotonic()
-
-    # What a transport supplies.
-
-    @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """Return this worker's part of the metadata; open what the others will connect to."""
-
-    @abstractmethod
-    def connect(self, *args: Any, **kwargs: Any) -> Link:
-        """Connect to the peers and return the link. Runs on the engine's thread.
-
-        Called as `connect(flag, deadline, rank=, world_size=, stream=, **peers)`, where `flag` wakes
-        every wait with SyncAbortedError, `stream` goes into the headers, and `peers` is what
-        `build_topology` adds to the common keywords.
-        """
-
-    def withdraw(self) -> None:
-        """Close what `describe` opened and `connect` did not take over."""
 
     # The contract.
-
-    def prepare(self) -> dict[str, Any]:
-        """Describe this worker. A group that is whole stays usable; `build_topology` decides."""
-        if self._state == "failed":
-            self._close()
-        if self._thread is None:
-            self._thread = _start_thread(type(self).__name__)
-        if self.is_master:
-            self._generation += 1
-        connected = None
-        if self._stream is not None and self._link is not None and not self.rebuild_group:
-            connected = [
-                self._stream.session.hex(),
-                self._stream.generation,
-                self.rank,
-                self.world_size,
-            ]
-        return {
-            "session": self._session.hex() if self.is_master else None,
-            "generation": self._generation,
-            "connected": connected,
-            **self.describe(),
-        }
-
-    def init_process_group(
-        self, rank: int, world_size: int, session: str, generation: int, **peers: Any
-    ) -> None:
-        """Join the group, or keep the present one where session and generation are the same.
-
-        Args:
-            rank: group rank; -1 stays outside and drains the weights.
-            world_size: ranks in the group.
-            session: the master's token, in hexadecimal.
-            generation: counts the groups of the session.
-            **peers: what the transport's `connect` takes.
-        """
-        stream = wire.Stream(bytes.fromhex(session), generation)
-        if self._link is not None and stream == self._stream and rank == self.rank:
-            self.withdraw()
-            return
-        self._close_link()
-        self.rank, self.world_size, self._stream, self._sequence = rank, world_size, stream, 0
-        if rank == OUTSIDE:
-            self.withdraw()
-            self._enter("connected")
-            return
-        if self._thread is None:
-            raise EngineError("init_process_group before prepare")
-        self._enter("connecting")
-        flag = self._flag = AbortFlag()
-        deadline = Deadline(self._timeout_s)
-        job = self._thread.submit(
-            lambda: self.connect(
-                flag, deadline, rank=rank, world_size=world_size, stream=stream, **peers
-            )
-        )
-        try:
-            self._link = job.result()
-        except BaseException:
-            self._state = "failed"
-            flag.close()
-            raise
-        finally:
-            self.withdraw()
-        self._enter("connected")
 
     async def send_weights(
         self, weights: Weights, global_steps: int | None = None
@@ -275,32 +122,6 @@ class BucketEngine(CheckpointEngine):
             "receiving", lambda: self._receive_all(reassembler, global_steps)
         )
         return names
-
-    def finalize(self) -> None:
-        """End a sync: keep the group if it is whole and may be kept, else release everything."""
-        self.withdraw()
-        if self.rebuild_group or self._state not in ("connected", "prepared"):
-            self._close()
-
-    def abort(self) -> None:
-        """Wake whatever waits, with SyncAbortedError; only `finalize` may follow."""
-        self._state = "failed"
-        flag, link = self._flag, self._link
-        if flag is not None:
-            flag.set()
-        if link is not None:
-            link.abort()
-
-    def status(self) -> dict[str, Any]:
-        """Say what the engine does, since when, and how much it moved."""
-        return {
-            "state": self._state,
-            "seconds": time.monotonic() - self._since,
-            "rank": self.rank,
-            "generation": self._stream.generation if self._stream else None,
-            "buckets": self._sequence,
-            "bytes": self._moved,
-        }
 
     # The source.
 
@@ -498,88 +319,6 @@ class BucketEngine(CheckpointEngine):
     def _release_all(self) -> None:
         while self._held > 0:
             self._release()
-
-    # State and threads.
-
-    def _hang_up(self) -> None:
-        """Close the link at once, so that the peers need not wait for what will not come."""
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
-
-    def _connected(self) -> tuple[Link, wire.Stream]:
-        link, stream = self._link, self._stream
-        if self._flag is not None:
-            self._flag.check()
-        if link is None or stream is None:
-            raise EngineError("not connected: prepare and init_process_group come first")
-        return link, stream
-
-    def _submit(self, job: Callable[[], Any]) -> Any:
-        if self._thread is None or self._state == "failed":
-            raise EngineError(
-                f"the engine is {self._state}: prepare and init_process_group come first"
-            )
-        return self._thread.submit(job)
-
-    async def _on_thread(self, job: Callable[[], Any]) -> Any:
-        if self._thread is None:
-            return None
-        return await asyncio.wrap_future(self._thread.submit(job))
-
-    async def _run(self, state: str, job: Callable[[], Any]) -> Any:
-        future = self._submit(job)
-        self._enter(state)
-        try:
-            result = await asyncio.wrap_future(future)
-        except BaseException:
-            self.abort()
-            raise
-        self._enter("connected")
-        return result
-
-    def _enter(self, state: str) -> None:
-        self._state = state
-        self._since = time.monotonic()
-
-    def _close_link(self) -> None:
-        link, self._link, self._stream = self._link, None, None
-        self._views.clear()
-        if link is not None:
-            link.close()
-        if self._flag is not None:
-            self._flag.close()
-            self._flag = None
-
-    def _close(self) -> None:
-        """Release everything; a thread that is stuck in the user's code is left behind."""
-        if self._flag is not None:
-            self._flag.set()
-        if self._thread is not None:
-            self._thread.stop()
-            self._thread.join(1.0)
-            self._thread = None
-        self._close_link()
-        self.rank = self.world_size = None
-        self._enter("idle")
-
-
-def _start_thread(name: str) -> EngineThread:
-    """Start the engine's thread with one core for copies and the device of the caller."""
-    threads = torch.get_num_threads()
-    device = torch.cuda.current_device() if torch.cuda.is_available() else None
-
-    def setup() -> None:
-        torch.set_num_threads(1)
-        torch.set_grad_enabled(False)
-        if device is not None:
-            torch.cuda.set_device(device)
-
-    thread = EngineThread(name, setup)
-    thread.submit(lambda: None).result()
-    # The call above also set the number that threads started later get; put it back.
-    torch.set_num_threads(threads)
-    return thread
 
 
 def _reason(error: BaseException) -> str:

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 import torch
 
 from actor_wg_engine import wire
-from actor_wg_engine.bucket_engine import Link
 from actor_wg_engine.errors import PeerLostError, SyncTimeoutError, WireError
+from actor_wg_engine.link import Link
 from actor_wg_engine.waiting import AbortFlag, Deadline
 
 SLOTS = 3

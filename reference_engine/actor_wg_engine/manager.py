@@ -23,16 +23,15 @@ from typing import Any
 from actor_wg_engine.buckets import check_bucket_size
 from actor_wg_engine.calling import (
     Failure,
-    Kind,
     Lock,
-    Outcome,
     awaitable_or_blocking,
     call_all,
 )
 from actor_wg_engine.contract import CheckpointEngineConfig, capabilities_of
-from actor_wg_engine.errors import EngineError, SyncError, TopologyError
+from actor_wg_engine.errors import SyncError, TopologyError
 from actor_wg_engine.registry import CheckpointEngineRegistry, import_backend_module
-from actor_wg_engine.replicas import Member, Tracked, track
+from actor_wg_engine.replicas import Member, Tracked
+from actor_wg_engine.roster import Roster
 from actor_wg_engine.rounds import (
     ACTOR,
     Deadlines,
@@ -78,8 +77,8 @@ class CheckpointEngineManager:
         self.actor_wg = actor_wg
         self.deadlines = deadlines or Deadlines()
         self.version: int | None = None
-        self._tracked = track(replicas)
-        self._had_replicas = bool(self._tracked)
+        self._roster = Roster(replicas, self.deadlines)
+        self._had_replicas = bool(self._roster.entries)
         self._retired: list[Any] = []
         self._retiring: list[tuple[Any, tuple[Awaitable[Any], ...]]] = []
         self._connected: tuple[object, ...] | None = None
@@ -88,17 +87,17 @@ class CheckpointEngineManager:
     @property
     def replicas(self) -> list[Any]:
         """The replicas, in the order of their ranks."""
-        return [entry.replica for entry in self._tracked]
+        return [entry.replica for entry in self._roster.entries]
 
     @property
     def quarantined(self) -> dict[str, str]:
         """The replicas that must not be served, by label, with the reason."""
-        return {entry.label: entry.quarantine for entry in self._tracked if entry.quarantine}
+        return self._roster.quarantined
 
     @property
     def versions(self) -> dict[str, int | None]:
         """The version that each replica serves, by label; None before its first sync."""
-        return {entry.label: entry.version for entry in self._tracked}
+        return {entry.label: entry.version for entry in self._roster.entries}
 
     def add_replicas(self, replicas: Sequence[Any]) -> None:
         """Add replicas; the next sync gives them the full set.
@@ -106,17 +105,13 @@ class CheckpointEngineManager:
         Raises:
             TopologyError: a replica or worker is there already.
         """
-        added = track(replicas, self._tracked)
-        back = [worker for entry in added for worker in entry.workers]
+        back = self._roster.add(replicas)
         self._retired = [old for old in self._retired if not any(old is new for new in back)]
-        self._tracked = [*self._tracked, *added]
-        self._had_replicas = self._had_replicas or bool(self._tracked)
+        self._had_replicas = self._had_replicas or bool(back)
 
     def remove_replicas(self, replicas: Sequence[Any]) -> None:
         """Remove replicas, dead or alive. Waits for nothing; the ranks change with the next sync."""
-        gone = [e for e in self._tracked if any(e.replica is replica for replica in replicas)]
-        self._retired += [worker for entry in gone if not entry.dead for worker in entry.workers]
-        self._tracked = [entry for entry in self._tracked if entry not in gone]
+        self._retired += self._roster.remove(replicas)
 
     @awaitable_or_blocking
     async def build_process_group(self, rollout: Any) -> None:
@@ -142,12 +137,12 @@ class CheckpointEngineManager:
     @awaitable_or_blocking
     async def sleep_replicas(self) -> None:
         """Free the device memory of all replicas: weights and KV cache."""
-        await self._ask_all("sleep")
+        await self._roster.ask_all("sleep")
 
     @awaitable_or_blocking
     async def wake_up_replicas(self) -> None:
         """Undo `sleep_replicas`."""
-        await self._ask_all("wake_up")
+        await self._roster.ask_all("wake_up")
 
     @awaitable_or_blocking
     async def abort_replicas(self, reject_request: bool = False) -> None:
@@ -156,22 +151,22 @@ class CheckpointEngineManager:
         Args:
             reject_request: refuse new requests instead of keeping them until generation resumes.
         """
-        await self._ask_all("abort_all_requests", reject_request=reject_request)
+        await self._roster.ask_all("abort_all_requests", reject_request=reject_request)
 
     @awaitable_or_blocking
     async def resume_generation_replicas(self) -> None:
         """Resume generation on all replicas."""
-        await self._ask_all("resume_generation")
+        await self._roster.ask_all("resume_generation")
 
     @awaitable_or_blocking
     async def release_kv_cache_replicas(self) -> None:
         """Free the KV cache of all replicas; the weights stay."""
-        await self._ask_all("release_kv_cache")
+        await self._roster.ask_all("release_kv_cache")
 
     @awaitable_or_blocking
     async def resume_kv_cache_replicas(self) -> None:
         """Undo `release_kv_cache_replicas`."""
-        await self._ask_all("resume_kv_cache")
+        await self._roster.ask_all("resume_kv_cache")
 
     @awaitable_or_blocking
     async def update_weights(
@@ -206,7 +201,7 @@ class CheckpointEngineManager:
                 return await self._update_in_process(
                     global_steps, timeout_s or self.deadlines.sync_s
                 )
-            if not self._tracked:
+            if not self._roster.entries:
                 if not self._had_replicas:
                     raise TopologyError(
                         "there are no replicas; call add_replicas before update_weights"
@@ -233,7 +228,9 @@ class CheckpointEngineManager:
         everyone = await self._reachable()
         moving = False
         try:
-            active = await self._stop(everyone, version, failures)
+            active = await self._roster.stop(everyone, failures)
+            if not active:
+                raise self._sync_error(version, failures)
             round_, active = await self._connect(active, version, failures)
             moving = True
             outcome = await round_.move(version, self.backend, seconds)
@@ -243,7 +240,7 @@ class CheckpointEngineManager:
             else:
                 self._connected = None
                 await round_.finalize(outcome)
-            committed = await self._publish(active, version, outcome)
+            committed = await self._roster.publish(active, version, outcome)
             failures.update(outcome.failures)
         except BaseException:
             # Cancelled, nobody left, or a fault of the topology: leave no worker inside a sync.
@@ -263,40 +260,13 @@ class CheckpointEngineManager:
         return metrics
 
     async def _reachable(self) -> list[Tracked]:
-        """Return the replicas to sync: all but those that are dead and still do not answer."""
-        dead = [entry for entry in self._tracked if entry.dead]
-        probes = {
-            (entry.label, rank): worker.__ray_ready__.remote()
-            for entry in dead
-            for rank, worker in enumerate(entry.workers)
-        }
-        outcome = await call_all(probes, self.deadlines.abort_s, "a probe")
-        for entry in dead:
-            entry.dead = any(label == entry.label for label, _ in outcome.failures)
-        active = [entry for entry in self._tracked if not entry.dead]
-        for entry in self._tracked:
-            if entry.dead:
-                logger.warning("%s is passed over: %s", entry.label, entry.quarantine)
+        """Return the replicas to sync, unless there are none."""
+        active = await self._roster.reachable()
         if not active:
             raise SyncError(
                 "no replica can be reached; remove the dead ones and add replacements",
                 quarantined=tuple(self.quarantined),
             )
-        return active
-
-    async def _stop(
-        self, active: list[Tracked], version: int | None, failures: dict[Member, Failure]
-    ) -> list[Tracked]:
-        """Abort requests, then release the KV cache; a replica that cannot is out."""
-        for method in ("abort_all_requests", "release_kv_cache"):
-            outcome = await self._ask(active, method)
-            for label, failure in outcome.failures.items():
-                entry = next(e for e in active if e.label == label)
-                entry.shut_out(f"{method}: {failure.reason}", dead=failure.kind is not Kind.RAISED)
-                failures[Member(label, 0)] = failure
-            active = [entry for entry in active if entry.label not in outcome.failures]
-        if not active:
-            raise self._sync_error(version, failures)
         return active
 
     async def _connect(
@@ -317,56 +287,13 @@ class CheckpointEngineManager:
             out = {member.label for member in causes}
             for entry in active:
                 if entry.label in out:
-                    self._quarantine(entry, causes)
+                    self._roster.quarantine(entry, causes)
             if ACTOR in out or out.issuperset(entry.label for entry in active):
                 raise self._sync_error(version, failures)
             active = [entry for entry in active if entry.label not in out]
 
-    async def _publish(
-        self, active: list[Tracked], version: int | None, outcome: Outcome[Member]
-    ) -> list[str]:
-        """Commit where all workers of a replica succeeded; find out what the others hold."""
-        whole = [e for e in active if not any(m in outcome.failures for m in e.members)]
-        commits = await self._call_replicas(whole, "commit_weights", version)
-        committed = []
-        for entry in active:
-            failed = [m for m in entry.members if m in outcome.failures]
-            refused = [m for m in entry.members if m in commits.failures]
-            if failed:
-                self._quarantine(entry, outcome.failures)
-            elif refused:
-                entry.shut_out(f"commit: {commits.failures[refused[0]].reason}", dead=False)
-                outcome.failures.update({m: commits.failures[m] for m in refused})
-            else:
-                entry.version, entry.quarantine = version, None
-                committed.append(entry.label)
-        return committed
-
-    async def _settle(self, entries: list[Tracked]) -> None:
-        """Take out of quarantine whatever still holds its old version, whole."""
-        for entry in entries:
-            if entry.dead or not all(hasattr(w, "settle_weights") for w in entry.workers):
-                continue
-            outcome = await self._call_replicas([entry], "settle_weights")
-            states = list(outcome.results.values())
-            if outcome.failures or len(states) != len(entry.workers):
-                continue
-            versions = {state["version"] for state in states}
-            if all(state["state"] == "ready" for state in states) and versions == {entry.version}:
-                entry.quarantine = None
-
     async def _restore(self, active: list[Tracked]) -> None:
-        """Resume the KV cache and generation on every replica that can be served."""
-        await self._settle([entry for entry in active if entry.quarantine and not entry.dead])
-        for method in ("resume_kv_cache", "resume_generation"):
-            servable = [entry for entry in active if entry.quarantine is None]
-            outcome = await self._ask(servable, method)
-            for entry in servable:
-                failure = outcome.failures.get(entry.label)
-                if failure is not None:
-                    dead = failure.kind is Kind.DEAD
-                    entry.shut_out(f"{method}: {failure.reason}", dead=dead)
-                    logger.error("%s failed to %s: %s", entry.label, method, failure.reason)
+        await self._roster.restore(active)
 
     async def _clean_up(self, active: list[Tracked], moving: bool) -> None:
         """After a cancel: end everything, and let no replica be served that is not whole."""
@@ -382,7 +309,7 @@ class CheckpointEngineManager:
 
         Nobody waits for them, unless they are back in the next sync: no old abort may hit that one.
         """
-        present = [worker for entry in self._tracked for worker in entry.workers]
+        present = self._roster.workers()
         returned = {
             (position, order): call
             for position, (worker, calls) in enumerate(self._retiring)
@@ -403,11 +330,10 @@ class CheckpointEngineManager:
 
     def _in_process(self) -> bool:
         """Whether every rollout worker is an actor worker, so that no bytes need to travel."""
-        if self.backend != "naive" or not self._tracked:
+        if self.backend != "naive" or not self._roster.entries:
             return False
         actors = getattr(self.actor_wg, "workers", [])
-        workers = [worker for entry in self._tracked for worker in entry.workers]
-        return all(any(worker == actor for actor in actors) for worker in workers)
+        return all(any(worker == actor for actor in actors) for worker in self._roster.workers())
 
     async def _update_in_process(self, version: int | None, seconds: float) -> dict[str, Any]:
         started = self.actor_wg.update_weights(global_steps=version, mode=self.backend)
@@ -415,7 +341,7 @@ class CheckpointEngineManager:
         outcome = await call_all(calls, seconds, "update_weights")
         if outcome.failures:
             raise self._sync_error(version, outcome.failures)
-        for entry in self._tracked:
+        for entry in self._roster.entries:
             entry.version = version
         self.version = version
         return {}
@@ -431,39 +357,10 @@ class CheckpointEngineManager:
             "rebuild_group", False
         )
 
-    def _quarantine(self, entry: Tracked, failures: dict[Member, Failure]) -> None:
-        own = {member: failures[member] for member in entry.members if member in failures}
-        if own:
-            member, failure = min(own.items(), key=lambda item: item[1].kind.value)
-            dead = any(f.kind in (Kind.DEAD, Kind.LATE) for f in own.values())
-            entry.shut_out(f"rank {member.rank}: {failure.reason}", dead=dead)
-
     def _sync_error(
         self, version: int | None, failures: dict[Member, Failure], committed: Sequence[str] = ()
     ) -> SyncError:
         return _error(f"version {version}", failures, tuple(committed), tuple(self.quarantined))
-
-    async def _ask_all(self, method: str, **kwargs: Any) -> None:
-        entries = [entry for entry in self._tracked if not entry.dead]
-        outcome = await self._ask(entries, method, **kwargs)
-        if outcome.failures:
-            lines = "; ".join(f"{label}: {f.reason}" for label, f in outcome.failures.items())
-            raise EngineError(f"{method} failed: {lines}")
-
-    async def _ask(self, entries: list[Tracked], method: str, **kwargs: Any) -> Outcome[str]:
-        calls = {entry.label: getattr(entry.replica, method)(**kwargs) for entry in entries}
-        return await call_all(calls, self.deadlines.replica_s, method)
-
-    async def _call_replicas(
-        self, entries: list[Tracked], method: str, *args: Any
-    ) -> Outcome[Member]:
-        calls = {
-            member: getattr(worker, method).remote(*args)
-            for entry in entries
-            for member, worker in zip(entry.members, entry.workers, strict=True)
-            if hasattr(worker, method)
-        }
-        return await call_all(calls, self.deadlines.abort_s, method)
 
 
 def _error(

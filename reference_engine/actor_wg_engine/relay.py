@@ -16,9 +16,9 @@ import msgspec
 import torch
 
 from actor_wg_engine import wire
-from actor_wg_engine.bucket_engine import Link
 from actor_wg_engine.errors import PeerLostError
 from actor_wg_engine.host_ring import FRONT, HostRing
+from actor_wg_engine.link import Link
 from actor_wg_engine.rendezvous import Rendezvous, c10d
 from actor_wg_engine.topology import Relay
 from actor_wg_engine.waiting import AbortFlag, Deadline

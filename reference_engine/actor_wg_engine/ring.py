@@ -23,9 +23,9 @@ from typing import Protocol, TypeVar
 import torch
 
 from actor_wg_engine import wire
-from actor_wg_engine.bucket_engine import Link
 from actor_wg_engine.errors import EngineError, PeerLostError
 from actor_wg_engine.lines import Line, Statuses
+from actor_wg_engine.link import Link
 from actor_wg_engine.waiting import AbortFlag, Deadline
 
 T = TypeVar("T")

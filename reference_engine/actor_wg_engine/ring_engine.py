@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from actor_wg_engine import topology
-from actor_wg_engine.bucket_engine import BucketEngine, Link
+from actor_wg_engine.bucket_engine import BucketEngine
 from actor_wg_engine.contract import Capabilities, Kwargs
 from actor_wg_engine.errors import EngineError, TopologyError
 from actor_wg_engine.host import address, device_id
 from actor_wg_engine.lines import Hello, Line, LineListener, dial
+from actor_wg_engine.link import Link
 from actor_wg_engine.ring import Mover, RingLink
 from actor_wg_engine.waiting import AbortFlag, Deadline
 from actor_wg_engine.wire import Stream

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from actor_wg_engine import topology
-from actor_wg_engine.bucket_engine import BucketEngine, Link
+from actor_wg_engine.bucket_engine import BucketEngine
 from actor_wg_engine.contract import Capabilities, Kwargs, Weights
 from actor_wg_engine.errors import EngineError, TopologyError
 from actor_wg_engine.host import host_id
 from actor_wg_engine.host_ring import HostRing, RingListener, RingReader
+from actor_wg_engine.link import Link
 from actor_wg_engine.registry import CheckpointEngineRegistry
 from actor_wg_engine.relay import RelayLink
 from actor_wg_engine.topology import Relay

@@ -12,11 +12,12 @@ import torch
 
 from actor_wg_engine import topology
 from actor_wg_engine.broadcast import BroadcastLink, open_group
-from actor_wg_engine.bucket_engine import BucketEngine, Link
+from actor_wg_engine.bucket_engine import BucketEngine
 from actor_wg_engine.contract import Capabilities, Kwargs
 from actor_wg_engine.errors import EngineError, TopologyError
 from actor_wg_engine.host import address, device_id, host_id
 from actor_wg_engine.host_ring import SLOTS, HostRing, RingListener, RingReader
+from actor_wg_engine.link import Link
 from actor_wg_engine.registry import CheckpointEngineRegistry
 from actor_wg_engine.relay import Pair, RelayLink
 from actor_wg_engine.rendezvous import Rendezvous, c10d, listen
