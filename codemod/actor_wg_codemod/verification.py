@@ -131,7 +131,8 @@ class _Judge:
         self.project = analysis.project
         self.ev = analysis.evaluator
         self.classes = Classes(self.ev, release)
-        self.calls = ProjectCalls(self.ev, release)
+        self._engines: list[ClassInfo] | None = None
+        self.calls = ProjectCalls(self.ev, release, self.engines)
         self.paths = {p for p in self.project.python if self._concerns(p)}
         for path in self.paths:  # what a module exports is known only of files that are parsed
             self.ev.module(path)
@@ -149,6 +150,18 @@ class _Judge:
         if path not in self.paths or not path.endswith(PYTHON):
             return None
         return self.ev.module(path)
+
+    def engines(self) -> list[ClassInfo]:
+        """The project's own engines, found when they are first asked for."""
+        if self._engines is None:
+            self._engines = [
+                info
+                for path in sorted(self.paths)
+                if (module := self.ev.module(path)) is not None
+                for info in self.classes.classes(module)
+                if self.ev.link.is_engine(info) and not info.verl
+            ]
+        return self._engines
 
     def verdicts(self, module: Module) -> Iterator[Verdict]:
         """Everything that is to say about a module."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from actor_wg_codemod import renames, signatures
 from actor_wg_codemod.bindings import DEFS, Chain, Module, Place, descend, path_of
@@ -32,12 +33,15 @@ _CALLERS = frozenset(
 
 
 class ProjectCalls:
-    """Judges the calls of a project against one release of verl."""
+    """Judges the calls of a project against one release of verl; `engines` gives the project's engines."""
 
-    def __init__(self, evaluator: Evaluator, release: str) -> None:
+    def __init__(
+        self, evaluator: Evaluator, release: str, engines: Callable[[], list[ClassInfo]]
+    ) -> None:
         self.ev = evaluator
         self.link = evaluator.link
         self.release = release
+        self.engines = engines
         self.wanted = frozenset(
             {*evaluator.names.manager_parameters[1:], evaluator.names.new_group, None}
         )
@@ -174,7 +178,7 @@ class ProjectCalls:
         proven: bool,
         since: str,
     ) -> Verdict:
-        reason = f"{where} {problem}: a TypeError. {self._advice(problem)}"
+        reason = f"{where} {problem}, so this raises TypeError. {self._advice(problem)}"
         status = Status.FAILED
         if not proven:
             status = Status.ADVISORY
@@ -188,6 +192,8 @@ class ProjectCalls:
         for old, new in self.ev.names.table.items():
             if problem.startswith(f"takes no {old}="):
                 return f"Pass {new}= (`actor-wg migrate` does)."
+        if problem.startswith(f"takes no {renames.WITHDRAWN_KEYWORD}="):
+            return "Pass config=<the checkpoint engine's config>, which names the backend."
         if signatures.SENDERS in problem:
             return f"Pass {signatures.SENDERS}=, the number of actor ranks in the group (1 without multi_sender)."
         if "multi_sender" in problem:
@@ -229,8 +235,21 @@ class ProjectCalls:
             above = isinstance(value, Super)
             if self._is_abstract(info, method, above=above):
                 return None
-            return self._bound(call, subject, info, method, shape, proven, check, above=above)
+            verdict = self._bound(call, subject, info, method, shape, proven, check, above=above)
+            if info.verl == renames.ENGINE and verdict.status is Status.FAILED:
+                return self._fits_own(verdict, method, shape)
+            return verdict
         return self._unknown_receiver(call, subject, method, receivers)
+
+    def _fits_own(self, verdict: Verdict, method: str, shape: Shape) -> Verdict:
+        """A call of whichever engine is configured: the project may only ever mean its own."""
+        for info in self.engines():
+            own = self.link.own_method(info, method)
+            if own is None or misfit(own.node.args, shape, bound=bound_parameters(own)) is not None:
+                continue
+            reason = f"{verdict.reason} It fits {info.name}.{method} of this project, which may be all it means."
+            return replace(verdict, status=Status.ADVISORY, reason=reason)
+        return verdict
 
     def _check(self, info: ClassInfo) -> str:
         nccl = any(c.verl == signatures.NCCL and c.node is None for c in self.link.mro(info))

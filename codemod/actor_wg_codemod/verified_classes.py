@@ -63,9 +63,13 @@ class Classes:
     def verdicts(self, info: ClassInfo) -> Iterator[Verdict]:
         """What is to say about a class; nothing where it has to do with none of verl's."""
         for kin in self.kin(info):
+            judged: set[str] = set()
             for call in signatures.CALLS:
-                if call.owner == kin.owner:
-                    yield from self._override(info, kin, call)
+                if call.owner == kin.owner and call.method not in judged:
+                    for verdict in self._override(info, kin, call):
+                        if verdict.status is not Status.PASSED:
+                            judged.add(call.method)
+                        yield verdict
             if kin.owner == renames.ENGINE:
                 yield from self._protocol(info, kin)
                 yield from self._parameter_names(info, kin)
@@ -80,7 +84,7 @@ class Classes:
             found.append(Kin(renames.MANAGER, roles.proven, roles.named))
         if self.link.is_engine(info):
             found.append(Kin(renames.ENGINE, True))
-        elif roles.engine:
+        elif roles.engine and self.link.own_method(info, renames.TOPOLOGY_METHOD) is not None:
             found.append(Kin(renames.ENGINE, False))
         for owner, family in signatures.FAMILIES.items():
             proven = self._derives(info, family)
@@ -135,8 +139,9 @@ class Classes:
             yield Verdict(check, method.node, Status.PASSED, subject)
             return
         if self._copy_differs(info, call):
-            why = "the copy of verl in this tree calls it in another way than verl 0.9"
-            yield Verdict(check, method.node, Status.SKIPPED, subject, why)
+            if not self.in_copy(info):
+                why = f"the copy of verl in this tree does not call it as verl 0.9 does ({call.shown})"
+                yield Verdict(check, method.node, Status.SKIPPED, subject, why)
             return
         status, doubt = self._weight(info, kin, call)
         fix = _remedy(call, method)
@@ -157,7 +162,20 @@ class Classes:
             if not self.in_copy(info):
                 setting = renames.MANAGER_CLASS_SETTING
                 return Status.ADVISORY, f" It does so only with a class that {setting} names."
+        if kin.owner == renames.ENGINE and not self.in_copy(info) and not self.registered(info):
+            return Status.ADVISORY, " It is not registered here, so verl itself never makes one."
         return Status.FAILED, ""
+
+    def registered(self, info: ClassInfo) -> bool:
+        """Whether the registry gets the class or one below it, by decorator or by a call anywhere."""
+        if self.link.registered(info) or any(map(self.registered, self.link.subclasses(info))):
+            return True
+        for path in self.ev.project.mentions(info.name):
+            module = self.ev.module(path)
+            for chain in module.carriers(info.name) if module is not None else ():
+                if module is not None and self.link._registers(chain, info, module):
+                    return True
+        return False
 
     def _copy_differs(self, info: ClassInfo, call: VerlCall) -> bool:
         """Whether a copy of verl in the tree has a base whose own method does not take the call either."""
@@ -269,6 +287,8 @@ class Classes:
         known = signatures.signature(renames.ENGINE, renames.TOPOLOGY_METHOD, self.release)
         if method is None or known is None or self.in_copy(info):
             return
+        if misfit(method.node.args, Shape(3, ()), bound=bound_parameters(method)) is not None:
+            return  # said already
         wanted = [a.arg for a in known.arguments.args[1:]]
         names = [a.arg for a in (*method.node.args.posonlyargs, *method.node.args.args)]
         names = names[bound_parameters(method) :][: len(wanted)]
