@@ -78,6 +78,7 @@ class BucketEngine(GroupMember):
         self._lend_views = lend_views
         self._cast = rollout_dtype
         self._drain_s = drain_s
+        self._bodies = wire.Bodies()
         self._held = 0
         self._saw_last = False
 
@@ -155,14 +156,16 @@ class BucketEngine(GroupMember):
         self, iterator: Iterator[tuple[str, torch.Tensor]], version: int | None, deadline: Deadline
     ) -> dict[int, str]:
         link, stream = self._connected()
+        first = self._sequence
 
         def publish(
             bucket: torch.Tensor, segments: list[TensorMeta], tensors: int, last: bool
         ) -> None:
             checked = self._checksum and bucket.device.type == "cpu"
+            body = self._bodies.of(self._sequence - first, tensors, segments)
             frame = wire.encode(
                 stream, version, self._sequence, segments, bucket,
-                tensors=tensors, last=last, checked=checked,
+                tensors=tensors, last=last, checked=checked, body=body,
             )  # fmt: skip
             link.publish(frame, bucket, deadline)
             self._sequence += 1

@@ -6,7 +6,6 @@ that fits into a bucket is never split; a larger one is cut into chunks that fil
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -14,6 +13,7 @@ import torch
 
 from actor_wg_engine.contract import TensorMeta
 from actor_wg_engine.errors import ReassemblyError, TensorError
+from actor_wg_engine.views import Contents, Key, Place, ViewCache
 
 if TYPE_CHECKING:
     from actor_wg_engine.wire import Header
@@ -134,6 +134,7 @@ class Packer:
         self._max_body = max_body
         self._views = views if views is not None else ViewCache()
         self._bucket: torch.Tensor | None = None
+        self._places: dict[Key, Place] = {}
         self._segments: list[TensorMeta] = []
         self._used = 0
         self._body = 0
@@ -147,7 +148,25 @@ class Packer:
         Raises:
             TensorError: it cannot be sent, or its name was sent before.
         """
-        tensor = dense(name, tensor)
+        # Most tensors lie where they lay in the last sync.
+        offset = align(self._used)
+        place = self._places.get((name, offset, 0))
+        if (
+            place is not None
+            and place.whole
+            and name not in self._names
+            and self._body + place.body <= self._max_body
+            and _is_like(tensor, place.segment)
+        ):
+            _copy(place.view, tensor)
+            self._segments.append(place.segment)
+            self._used = offset + place.segment.chunk_size
+            self._body += place.body
+        else:
+            self._add(name, dense(name, tensor))
+        self._names.add(name)
+
+    def _add(self, name: str, tensor: torch.Tensor) -> None:
         if name in self._names:
             raise TensorError(f"{name!r} was sent twice; each name may come once in a sync")
         shape, dtype, nbytes = tensor.shape, tensor.dtype, tensor.numel() * tensor.dtype.itemsize
@@ -158,18 +177,24 @@ class Packer:
         for fresh, chunk_offset, chunk_size, offset in place(nbytes, self._used, self._bucket_size):
             if fresh and self._segments:
                 self._close(last=False)
-            meta = (name, shape, dtype, chunk_offset, chunk_size, offset)
-            segment, target = self._views.segment(meta, self.current())
-            if chunk_size == nbytes:
-                target.copy_(tensor, non_blocking=target.is_cuda)
+            segment = TensorMeta(name, shape, dtype, chunk_offset, chunk_size, offset)
+            found = self._place(segment, body)
+            if found.whole:
+                _copy(found.view, tensor)
             else:
                 chunks = as_bytes(tensor) if chunks is None else chunks
-                source = chunks[chunk_offset : chunk_offset + chunk_size]
-                target.copy_(source, non_blocking=target.is_cuda)
-            self._segments.append(segment)
+                _copy(found.view, chunks[chunk_offset : chunk_offset + chunk_size])
+            self._segments.append(found.segment)
             self._used = offset + chunk_size
             self._body += body
-        self._names.add(name)
+
+    def _place(self, segment: TensorMeta, body: int) -> Place:
+        bucket = self.current()
+        key = (segment.name, segment.offset, segment.chunk_offset)
+        found = self._places.get(key)
+        if found is None or found.segment != segment:
+            found = self._places[key] = self._views.place(bucket, segment, body)
+        return found
 
     def close(self) -> None:
         """Publish the last bucket, which may be empty."""
@@ -180,11 +205,13 @@ class Packer:
         """Return the bucket that is being filled; acquire one where there is none."""
         if self._bucket is None:
             self._bucket = self._acquire()
+            self._places = self._views.places(self._bucket)
         return self._bucket
 
     def _close(self, *, last: bool) -> None:
         bucket, segments = self.current()[: self._used], self._segments
         self._bucket, self._segments, self._used, self._body = None, [], 0, 0
+        self._places = {}
         self._publish(bucket, segments, len(self._names), last)
 
 
@@ -229,12 +256,16 @@ class Reassembler:
         """
         if self.complete:
             raise ReassemblyError(f"bucket {header.sequence} came after the last one")
-        done: list[tuple[str, torch.Tensor]] = []
-        for meta, chunk in zip(header.segments, self._views.of(header, bucket), strict=True):
-            tensor = self._take(meta, chunk)
-            if tensor is not None:
-                self._names.add(meta.name)
-                done.append((meta.name, tensor))
+        contents = self._views.of(header, bucket)
+        if contents.whole and self._open is None:
+            done = self._take_all(header.segments, contents)
+        else:
+            done = []
+            for meta, chunk in zip(header.segments, contents.views, strict=True):
+                tensor = self._take(meta, chunk)
+                if tensor is not None:
+                    self._names.add(meta.name)
+                    done.append((meta.name, tensor))
         if header.tensors != len(self._names):
             raise ReassemblyError(
                 f"{len(self._names)} tensors are complete; the source completed {header.tensors}"
@@ -255,11 +286,34 @@ class Reassembler:
             )
         self.complete = True
 
+    def _take_all(
+        self, segments: tuple[TensorMeta, ...], contents: Contents
+    ) -> list[tuple[str, torch.Tensor]]:
+        """Take a bucket of whole tensors, with one call for all copies."""
+        self._refuse_repeats(contents.names, contents.distinct)
+        self._names |= contents.distinct
+        views = contents.views
+        if self._lend or not views:
+            return list(zip(contents.names, views, strict=True))
+        targets = [self._target(meta, views[0].device) for meta in segments]
+        if views[0].device.type == "cpu" or contents.dtype in _FUSED:
+            torch._foreach_copy_(targets, views, non_blocking=views[0].is_cuda)
+        else:
+            for target, view in zip(targets, views, strict=True):
+                _copy(target, view)
+        return list(zip(contents.names, targets, strict=True))
+
+    def _refuse_repeats(self, names: tuple[str, ...], distinct: frozenset[str]) -> None:
+        if len(distinct) == len(names) and self._names.isdisjoint(distinct):
+            return
+        for index, name in enumerate(names):
+            if name in self._names or name in names[:index]:
+                raise ReassemblyError(f"{name!r} came twice")
+
     def _take(self, meta: TensorMeta, chunk: torch.Tensor) -> torch.Tensor | None:
         nbytes = meta.shape.numel() * meta.dtype.itemsize
         if self._open is None:
-            if meta.name in self._names:
-                raise ReassemblyError(f"{meta.name!r} came twice")
+            self._refuse_repeats((meta.name,), frozenset((meta.name,)))
             if meta.chunk_offset != 0:
                 raise ReassemblyError(f"{meta.name!r} begins at byte {meta.chunk_offset}")
             if self._lend and meta.chunk_size == nbytes:
@@ -276,10 +330,10 @@ class Reassembler:
         self._due = meta.chunk_offset + meta.chunk_size
         if meta.chunk_size == nbytes:
             # The view has the tensor's own type then, and the destination may be non-contiguous.
-            cast("torch.Tensor", self._tensor).copy_(chunk, non_blocking=chunk.is_cuda)
+            _copy(cast("torch.Tensor", self._tensor), chunk)
         else:
             target = cast("torch.Tensor", self._bytes)
-            target[meta.chunk_offset : self._due].copy_(chunk, non_blocking=chunk.is_cuda)
+            _copy(target[meta.chunk_offset : self._due], chunk)
         if self._due < nbytes:
             return None
         tensor = cast("torch.Tensor", self._tensor)
@@ -287,19 +341,7 @@ class Reassembler:
         return tensor
 
     def _begin(self, meta: TensorMeta, device: torch.device) -> None:
-        tensor: torch.Tensor | None = None
-        if self._destination is not None:
-            tensor = self._destination(meta)
-            if tensor is None:
-                raise ReassemblyError(f"{meta.name!r} is unknown to this receiver")
-            if tensor.shape != meta.shape or tensor.dtype != meta.dtype:
-                raise ReassemblyError(
-                    f"{meta.name!r} is {meta.dtype} {tuple(meta.shape)}; "
-                    f"its destination is {tensor.dtype} {tuple(tensor.shape)}"
-                )
-            tensor = tensor.detach()
-        if tensor is None:
-            tensor = torch.empty(meta.shape, dtype=meta.dtype, device=device)
+        tensor = self._target(meta, device)
         whole = meta.chunk_size == meta.shape.numel() * meta.dtype.itemsize
         if not whole and not tensor.is_contiguous():
             raise ReassemblyError(
@@ -308,60 +350,41 @@ class Reassembler:
         self._open, self._tensor = meta, tensor
         self._bytes = None if whole else tensor.view(-1).view(torch.uint8)
 
-
-Segment = tuple[str, "torch.Size", "torch.dtype", int, int, int]
-
-
-class ViewCache:
-    """Keeps the views into the buckets, as building 300 of them costs as much as copying them.
-
-    A view of a whole tensor has its dtype and shape; a view of a chunk is flat bytes. Over the same
-    memory, equal segments have equal views, and so have equal header bodies.
-    """
-
-    def __init__(self, limit: int = 16384) -> None:
-        self._limit = limit
-        self._buckets: OrderedDict[tuple[int, bytes], list[torch.Tensor]] = OrderedDict()
-        self._segments: OrderedDict[tuple[int, Segment], tuple[TensorMeta, torch.Tensor]] = (
-            OrderedDict()
-        )
-
-    def of(self, header: Header, bucket: torch.Tensor) -> list[torch.Tensor]:
-        """Return one view for each segment of a received bucket."""
-        key = (bucket.data_ptr(), header.body)
-        views = self._buckets.get(key)
-        if views is None:
-            views = [_view(meta, bucket) for meta in header.segments]
-            self._buckets[key] = views
-            if len(self._buckets) > self._limit // 16:
-                self._buckets.popitem(last=False)
-        return views
-
-    def segment(self, fields: Segment, bucket: torch.Tensor) -> tuple[TensorMeta, torch.Tensor]:
-        """Return the meta of a segment and its view, for the source to fill.
-
-        Args:
-            fields: the fields of the `TensorMeta`, in its order.
-            bucket: where it lies.
-        """
-        key = (bucket.data_ptr(), fields)
-        kept = self._segments.get(key)
-        if kept is None:
-            meta = TensorMeta(*fields)
-            kept = (meta, _view(meta, bucket))
-            self._segments[key] = kept
-            if len(self._segments) > self._limit:
-                self._segments.popitem(last=False)
-        return kept
-
-    def clear(self) -> None:
-        """Drop all views, so that the memory under them can be freed."""
-        self._buckets.clear()
-        self._segments.clear()
+    def _target(self, meta: TensorMeta, device: torch.device) -> torch.Tensor:
+        """Return the destination of a tensor, or memory for it."""
+        if self._destination is None:
+            return torch.empty(meta.shape, dtype=meta.dtype, device=device)
+        tensor = self._destination(meta)
+        if tensor is None:
+            raise ReassemblyError(f"{meta.name!r} is unknown to this receiver")
+        if tensor.shape != meta.shape or tensor.dtype != meta.dtype:
+            raise ReassemblyError(
+                f"{meta.name!r} is {meta.dtype} {tuple(meta.shape)}; "
+                f"its destination is {tensor.dtype} {tuple(tensor.shape)}"
+            )
+        return tensor.detach() if tensor.requires_grad else tensor
 
 
-def _view(meta: TensorMeta, bucket: torch.Tensor) -> torch.Tensor:
-    chunk = bucket[meta.offset : meta.offset + meta.chunk_size]
-    if meta.chunk_size != meta.shape.numel() * meta.dtype.itemsize:
-        return chunk
-    return chunk.view(meta.dtype).view(meta.shape)
+#: What a GPU copies many of with one kernel.
+_FUSED = frozenset(
+    (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8)
+)
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def _is_like(tensor: object, meta: TensorMeta) -> bool:
+    """Say whether this is a tensor as `dense` returns them, of the type and shape that is known."""
+    return (
+        type(tensor) in _PLAIN
+        and isinstance(tensor, torch.Tensor)
+        and tensor.dtype == meta.dtype
+        and tensor.layout == torch.strided
+        and not (tensor.is_meta or tensor.is_nested)
+        and tensor.shape == meta.shape
+    )
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy; only between two places on a GPU without waiting, as streams order nothing else."""
+    source = source.detach() if source.requires_grad else source
+    target.copy_(source, non_blocking=source.is_cuda and target.is_cuda)

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from actor_wg_engine import wire
-from actor_wg_engine.buckets import ViewCache
 from actor_wg_engine.contract import CheckpointEngine
 from actor_wg_engine.errors import EngineError
 from actor_wg_engine.link import Link
 from actor_wg_engine.topology import OUTSIDE
+from actor_wg_engine.views import ViewCache
 from actor_wg_engine.waiting import AbortFlag, Deadline, EngineThread
 
 

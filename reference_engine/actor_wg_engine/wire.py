@@ -129,6 +129,7 @@ def encode(
     tensors: int,
     last: bool,
     checked: bool,
+    body: bytes | None = None,
 ) -> bytes:
     """Return the header of a bucket: prefix and body in one.
 
@@ -141,26 +142,43 @@ def encode(
         tensors: tensors completed up to and including this bucket.
         last: no bucket follows.
         checked: compute a checksum of the payload, which must be in host memory then.
+        body: the encoded body, where it is known; see `Bodies`.
     """
-    body = _encode_body(
+    if body is None:
+        body = encode_body(tensors, segments)
+    flags = (LAST if last else 0) | (CHECKED if checked else 0)
+    digest = checksum(payload) if checked else 0
+    return _frame(stream, version, sequence, flags, body, len(segments), payload.numel(), digest)
+
+
+def encode_body(tensors: int, segments: list[TensorMeta]) -> bytes:
+    """Return the body of a header; see `encode`."""
+    return _encode_body(
         _Body(
             tensors,
             [
                 _Segment(
-                    s.name,
-                    DTYPE_NAMES[s.dtype],
-                    tuple(s.shape),
-                    s.chunk_offset,
-                    s.chunk_size,
-                    s.offset,
+                    s.name, DTYPE_NAMES[s.dtype], tuple(s.shape),
+                    s.chunk_offset, s.chunk_size, s.offset,
                 )
                 for s in segments
             ],
         )
-    )
-    flags = (LAST if last else 0) | (CHECKED if checked else 0)
-    digest = checksum(payload) if checked else 0
-    return _frame(stream, version, sequence, flags, body, len(segments), payload.numel(), digest)
+    )  # fmt: skip
+
+
+class Bodies:
+    """The bodies of the last sync by the number of their bucket: the next one has most of them again."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[int, list[TensorMeta], bytes]] = {}
+
+    def of(self, number: int, tensors: int, segments: list[TensorMeta]) -> bytes:
+        """Return the body of bucket `number` of a sync."""
+        kept = self._kept.get(number)
+        if kept is None or kept[0] != tensors or kept[1] != segments:
+            kept = self._kept[number] = (tensors, segments, encode_body(tensors, segments))
+        return kept[2]
 
 
 def encode_failure(stream: Stream, version: int | None, sequence: int, reason: str) -> bytes:

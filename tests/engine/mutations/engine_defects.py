@@ -255,18 +255,14 @@ def last_byte_of_a_chunk_is_lost() -> None:
 @defect("C24")
 def duplicates_overwrite() -> None:
     """A name that comes twice overwrites the first tensor."""
-    add, take = Packer.add, Reassembler._take
+    add = Packer.add
 
     def forgetful_add(self: Any, name: str, tensor: torch.Tensor) -> None:
         self._names.discard(name)
         add(self, name, tensor)
 
-    def forgetful_take(self: Any, meta: Any, chunk: torch.Tensor) -> Any:
-        self._names.discard(meta.name)
-        return take(self, meta, chunk)
-
     Packer.add = forgetful_add  # type: ignore[method-assign]
-    Reassembler._take = forgetful_take  # type: ignore[method-assign]
+    Reassembler._refuse_repeats = lambda self, names, distinct: None  # type: ignore[method-assign]
 
 
 @defect("C26")
