@@ -107,6 +107,8 @@ class _Attempt:
     def _start(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "actor_wg_engine.verify", self.candidate.target]
         command += ["--kind", self.candidate.kind, "--root", self.candidate.root]
+        if self.candidate.project != self.candidate.root:
+            command += ["--root", self.candidate.project]
         command += ["--device", self.device, "--against", self.wishes.against]
         if self.wishes.checks and self.candidate.kind == "engine":
             command += ["--checks", self.wishes.checks]

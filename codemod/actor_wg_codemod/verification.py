@@ -13,6 +13,7 @@ from actor_wg_codemod.discovery import Tree
 from actor_wg_codemod.linking import ClassInfo
 from actor_wg_codemod.project import PYTHON
 from actor_wg_codemod.runner import Options, analyze, check
+from actor_wg_codemod.values import ClassValue
 from actor_wg_codemod.verdict_rows import Row, Status
 from actor_wg_codemod.verified_calls import CALLS, CONSTRUCTIONS, ProjectCalls
 from actor_wg_codemod.verified_classes import (
@@ -57,12 +58,14 @@ class Candidate:
     Args:
         kind: "engine" or "manager".
         root: the folder to import from, absolute.
+        project: the project's own folder, which is imported from after that.
         module: the module's dotted name there.
         name: the class's name.
     """
 
     kind: str
     root: str
+    project: str
     module: str
     name: str
 
@@ -175,10 +178,17 @@ class _Judge:
             return
         for info in self.classes.classes(module):
             kind = self._kind(info)
-            if kind and info.place is not None and info.place.scope is module.scope:
+            if kind and self._exported(module, info):
                 folder, name = self._importable(module.path)
-                root = self.project.root / folder if folder else self.project.root
-                yield Candidate(kind, str(root), name, info.name)
+                top = self.project.root
+                yield Candidate(kind, str(top / folder), str(top), name, info.name)
+
+    def _exported(self, module: Module, info: ClassInfo) -> bool:
+        """Whether the module has the class under its name, also one that a function of it makes."""
+        if info.place is not None and info.place.scope is module.scope:
+            return True
+        found = self.ev.export(module.path, info.name) or ()
+        return any(isinstance(v, ClassValue) and v.info is info for v in found)
 
     def _kind(self, info: ClassInfo) -> str:
         link = self.ev.link

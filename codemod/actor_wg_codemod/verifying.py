@@ -72,5 +72,7 @@ def _named(targets: list[str], known: list[Candidate], path: str) -> list[Candid
         module, _, name = target.partition(":")
         source = root / "src"
         start = source if (source / module.partition(".")[0]).exists() else root
-        found.append(by_target.get(target) or Candidate("engine", str(start), module, name))
+        found.append(
+            by_target.get(target) or Candidate("engine", str(start), str(root), module, name)
+        )
     return found

@@ -13,6 +13,7 @@ deadline. What the user's code prints goes to standard error. The lines, in orde
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
@@ -107,6 +108,8 @@ def _import(target: str, roots: Sequence[str]) -> tuple[str, bool]:
         found = resolve(target)
     except ModuleNotFoundError as error:
         name = error.name or ""
+        if _add_parent_of(name, roots):
+            return _import(target, roots)
         own = any((Path(root) / name.partition(".")[0]).exists() for root in roots)
         if name.partition(".")[0] == "verl":
             more = "which is verl itself and more than the reference engine has"
@@ -117,7 +120,19 @@ def _import(target: str, roots: Sequence[str]) -> tuple[str, bool]:
     except Exception as error:  # noqa: BLE001 - importing foreign code raises anything
         text = f"{type(error).__name__}: {error}"
         return text, bool(_ACCELERATOR.search(text))
+    if found is None:
+        return f"{target} is None here: its module could not set it up and says nothing", True
     return ("", False) if isinstance(found, type) else (f"{target} is not a class", False)
+
+
+def _add_parent_of(name: str, roots: Sequence[str]) -> bool:
+    """Where the project's folder is itself the package that it imports from, its parent goes on the path."""
+    for root in map(Path, roots):
+        if root.name == name.partition(".")[0] and str(root.parent) not in sys.path:
+            sys.path.append(str(root.parent))
+            importlib.invalidate_caches()
+            return True
+    return False
 
 
 def _device() -> str:
@@ -151,9 +166,9 @@ def _run_checks(kind: str, target: str, device: str, only: str | None, emit: Emi
         for one in checks:
             result = runner.run(one)
             status, reason = result.status, result.reason
-            if status is Status.FAILED and device == "cpu" and _ACCELERATOR.search(reason):
-                status = Status.SKIPPED
-                reason = f"needs an accelerator that is not here: {reason.splitlines()[0]}"
+            lacking = _lacking(reason, device) if status in (Status.FAILED, Status.ADVISORY) else ""
+            if lacking:
+                status, reason = Status.SKIPPED, lacking
             emit(
                 event="result",
                 id=result.id,
@@ -162,6 +177,17 @@ def _run_checks(kind: str, target: str, device: str, only: str | None, emit: Emi
                 reason=reason,
                 seconds=round(result.seconds, 2),
             )
+
+
+def _lacking(reason: str, device: str) -> str:
+    """What this machine lacks, where that is why a check did not pass; else empty."""
+    first = reason.partition("\n")[0]
+    missing = re.search(r"No module named '([\w.]+)'", first)
+    if missing and missing[1].partition(".")[0] not in sys.modules:
+        return f"it imports {missing[1]} on the way, which is not installed here"
+    if device == "cpu" and _ACCELERATOR.search(reason):
+        return f"needs an accelerator that is not here: {first}"
+    return ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
