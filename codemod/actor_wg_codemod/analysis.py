@@ -76,7 +76,7 @@ class Analysis:
 
     def _may_say(self, path: str) -> bool:
         """Whether a file that has to do with verl's engine holds an old name in any role."""
-        if path not in self.project.reached:
+        if not self.project.speaks_of_engine(path):
             return False
         data = self._bytes(path)
         return any(word.encode() in data for word in self.project.vocabulary.table)
@@ -141,7 +141,7 @@ class Analysis:
         found: list[Finding] = []
         if not known or path in project.connected:
             found = Sites(self.evaluator, module).findings()
-        if self.naming and (not known or path in project.reached):
+        if self.naming and (not known or (path in project.connected or project.speaks_of_engine(path))):
             from actor_wg_codemod.naming import Naming
 
             found += Naming(self.evaluator, module, found).findings()

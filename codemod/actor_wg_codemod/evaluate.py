@@ -7,7 +7,7 @@ import builtins
 import re
 from collections.abc import Iterable, Iterator
 
-from actor_wg_codemod import renames
+from actor_wg_codemod import renames, stack
 from actor_wg_codemod.bindings import (
     COMPREHENSIONS,
     DEFS,
@@ -17,6 +17,7 @@ from actor_wg_codemod.bindings import (
     Module,
     Place,
     Scope,
+    first_parameter,
     path_of,
 )
 from actor_wg_codemod.calls import Calls
@@ -24,7 +25,7 @@ from actor_wg_codemod.flows import Flows
 from actor_wg_codemod.forwarding import Forwarding
 from actor_wg_codemod.linking import Linker
 from actor_wg_codemod.narrowing import narrow
-from actor_wg_codemod.project import Project, dotted
+from actor_wg_codemod.project import Project
 from actor_wg_codemod.reaching import at_end, later, reaching
 from actor_wg_codemod.source import SourceError, decode, parse
 from actor_wg_codemod.values import (
@@ -54,6 +55,8 @@ from actor_wg_codemod.values import (
 )
 
 BUILTINS = frozenset(dir(builtins))
+SHALLOW = 16
+"""As many expressions inside one another leave the stack far from full."""
 CONTAINER_METHODS = frozenset(
     {"values", "items", "get", "pop", "copy", "setdefault", "popitem", "keys", "popleft"}
 )
@@ -196,8 +199,6 @@ class Evaluator:
     def _export(self, path: str, name: str) -> Values | None:
         if path.endswith("/") or path == "":
             return self._submodule(path, name)
-        if path not in self._modules and self.project.opaque(path):
-            return self._unread(path, name)
         module = self.module(path)
         if module is None:
             return self._verl_fallback(path, name)
@@ -218,14 +219,6 @@ class Evaluator:
             if found is not None:
                 return found
         return self._verl_fallback(path, name)
-
-    def _unread(self, path: str, name: str) -> Values | None:
-        """A name of a file that has nothing to do with verl's engine: known to be nothing of ours."""
-        if self.project.defines(path, name):
-            return frozenset({External(f"{dotted(path)}.{name}")})
-        if path.endswith(("__init__.py", "__init__.pyi")):
-            return self._submodule(path.rpartition("/")[0] + "/" if "/" in path else "", name)
-        return None
 
     def _stands_in(self, path: str, name: str, values: Values) -> bool:
         """Whether a file at verl's place gives another project's class under a public name of verl's."""
@@ -357,8 +350,10 @@ class Evaluator:
             if name in BUILTINS:
                 return frozenset({External(f"builtins.{name}")})
             return frozenset({Unknown(name)})
-        direct = [b for b in bindings if self._lives(b, home)]
-        foreign = [b for b in bindings if b not in direct]
+        direct: list[Binding] = []
+        foreign: list[Binding] = []
+        for binding in bindings:
+            (direct if self._lives(binding, home) else foreign).append(binding)
         use, deferred = self._use_in(home, place)
         if deferred:
             reached = at_end(direct, END) if home is module.scope else later(direct, use)
@@ -543,7 +538,10 @@ class Evaluator:
             return UNKNOWN
         self._active.add(key)
         try:
-            found = self._evaluate(node, place)
+            if len(self._active) > SHALLOW and stack.nearly_full():
+                found = stack.on_a_fresh_one(self._evaluate, node, place)
+            else:
+                found = self._evaluate(node, place)
         finally:
             self._active.discard(key)
         self._memo[key] = found
@@ -918,19 +916,12 @@ class Evaluator:
         home = place.scope.module.resolve(place.scope, root)
         if home is not None and home.is_function and ("." in path):
             scope: Scope | None = home
-            first = self.first_parameter(home.node)
+            first = first_parameter(home.node)
             while scope is not None and first == root:
                 if scope.is_class:
                     return scope.node
                 scope = scope.parent
         return home.node if home is not None else place.scope.module.tree
-
-    @staticmethod
-    def first_parameter(node: ast.AST) -> str | None:
-        if not isinstance(node, FUNCTIONS):
-            return None
-        arguments = [*node.args.posonlyargs, *node.args.args]
-        return arguments[0].arg if arguments else None
 
     # Functions
 

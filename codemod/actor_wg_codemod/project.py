@@ -17,20 +17,7 @@ PYTHON = (".py", ".pyi")
 KEEP_FILES = 4000
 """Trees up to this many Python files stay in memory while they are analyzed."""
 BUFFER = 1 << 20
-FEW = 32
-"""Up to this many words are searched one by one; for more, a file is split into its words once."""
 
-_HEADER = re.compile(rb"^([ \t]*)(?:async[ \t]+)?(class|def)[ \t]+(\w+)", re.MULTILINE)
-_ALIAS = re.compile(rb"(\w+)[ \t]*(?::[^=\n]+)?=(?!=)")
-_AS = re.compile(rb"^[ \t]+as[ \t]+(\w+)")
-_HOLDS = re.compile(rb"[ \t]+(?:self\.)?\w+[ \t]*(?::|=)[^=]")
-_ATTACHED = re.compile(
-    rb"\.\w+\s*=\s*(?:\w+\.)*(\w+)|\s*,\s*[\"']\w+[\"']\s*,\s*(?:\w+\s*=\s*)?(?:\w+\.)*(\w+)"
-)
-_GIVES = re.compile(rb"->|\breturn\b")
-_DULL = frozenset(b"main run fit setup init start step make build test get cls self".split())
-
-_IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
 _ENGINE = renames.ENGINE.encode()
 _MANAGER_HINT = renames.MANAGER_NAME_HINTS[0].encode()
 _REPLICAS = renames.MANAGER_PARAMETERS[2].encode()
@@ -104,7 +91,7 @@ class Project:
         keep = len(self.python) <= KEEP_FILES
         for path, data, size in self._contents():
             for root in roots:
-                if data.find(root, 0, size) >= 0 and _stands(bytes(data[:size]), root):
+                if data.find(root, 0, size) >= 0 and stands(bytes(data[:size]), root):
                     said.add(path)
             if keep:  # in a large tree whoever sets verl's settings says verl somewhere
                 content = self._bytes[path] = bytes(data[:size])
@@ -166,9 +153,20 @@ class Project:
     def _sited(self, path: str) -> bool:
         """Whether a file holds an old name in one of the forms that can be a site."""
         data = self._peek(path)
-        if path in self._scan.old and self._site.search(data):
+        if path in self._scan.old and (self._site.search(data) or self._takes_group(data)):
             return True
         return _ENGINE in data and _REPLICAS in data and self._withdrawn.search(data) is not None
+
+    def _takes_group(self, data: bytes) -> bool:
+        """Whether a constructor has the group's name in its parameters or, at most, in its body."""
+        word, head = self.vocabulary.group.encode(), b"def __init__"
+        at = data.find(head)
+        while at >= 0:
+            end = data.find(b"def ", at + len(head))
+            if stands(data[at : end if end >= 0 else len(data)], word):
+                return True
+            at = data.find(head, at + len(head))
+        return False
 
     @cached_property
     def roots(self) -> tuple[str, ...]:
@@ -185,10 +183,10 @@ class Project:
     def _site(self) -> re.Pattern[bytes]:
         names = self.vocabulary
         group = names.group
+        gap = r"(?:\s|\\|#[^\n]*\n)*"
         return re.compile(
-            rf"(?<![\w.]){group}\s*(?:#[^\n]*\n\s*)?[=:](?!=)|(?<!onfig)(?<!cfg)(?<!{renames.VERL})\.\s*{group}\b|"
-            rf"[\"']{group}[\"'.]|\b{names.size}\b|"
-            rf"def __init__\s*\((?:[^()]|\([^()]*\))*?\b{group}\b".encode(),
+            rf"(?<![\w.]){group}{gap}[=:](?!=)|(?<!onfig)(?<!cfg)(?<!{renames.VERL})\.{gap}{group}\b|"
+            rf"[\"']{group}[\"'.]|\b{names.size}\b".encode(),
         )
 
     @cached_property
@@ -201,11 +199,8 @@ class Project:
         from actor_wg_codemod import documents
 
         found: set[str] = set()
-        group = self.vocabulary.group
-        first = group.encode()
-        takes = re.compile(rf"def __init__\s*\((?:[^()]|\([^()]*\))*?\b{group}\b".encode())
         if not self._naming_files or not any(
-            first in data and takes.search(data) for data in map(self._peek, self.python)
+            self._takes_group(data) for data in map(self._peek, self.python)
         ):
             return frozenset()  # no class that could be named takes the group
         for path in self._naming_files:
@@ -214,78 +209,33 @@ class Project:
 
     @cached_property
     def connected(self) -> frozenset[str]:
-        """Python files that hold an old name and could have to do with verl's engine; only they are analysed."""
-        found = {p for p in self.reached | self._unproven_calls if self._sited(p)}
+        """Python files that hold an old name and could have to do with verl's engine; only they are analysed.
+
+        Nothing can be proven to be verl's where no file says a name of its checkpoint engine; then
+        only the shapes count that are looked for without proof.
+        """
+        scan = self._scan
+        if not scan.old and not scan.seeded:
+            return frozenset()
+        wanted = scan.old | scan.seeded if self._says_engine else scan.seeded | self._unproven_calls
+        found = {path for path in wanted if self._sited(path)}
         if not found or not (self._named_in_settings or self.mentions_verl):
             return frozenset()
         return frozenset(found)
 
     @cached_property
-    def reached(self) -> frozenset[str]:
-        """Python files that have to do with verl's engine: a seed word, or a name derived from verl's classes.
+    def _says_engine(self) -> bool:
+        holders = [name.encode() for name in renames.HOLDERS]
+        package = renames.ENGINE_PACKAGE.encode()
+        return (
+            bool(self._scan.engine or self._named_in_settings or self.named_roots)
+            or any(package in self._peek(path) for path in self._scan.seeded)
+            or any(stands(self._peek(path), name) for path in self._scan.verl for name in holders)
+        )
 
-        An over-approximation by text alone: names of classes, aliases and functions that a reached
-        file derives from verl's classes reach every file that mentions them.
-        """
-        found = set(self._scan.seeded)
-        managers = {renames.MANAGER.encode(), *self._named_in_settings}
-        engines = {name.encode() for name in renames.ENGINES | {renames.REGISTRY}}
-        holders = {name.encode() for name in renames.HOLDERS}
-        homes: dict[bytes, set[str]] = defaultdict(set)
-        named = managers - {renames.MANAGER.encode()}
-        scan, everywhere = self._scan, self.python
-        places = [
-            everywhere if named else sorted(scan.engine),
-            sorted(scan.engine),
-            sorted(scan.verl),
-        ]
-        known: set[bytes] = set()
-        while managers or engines or holders:
-            known |= managers | engines | holders
-            fresh: list[set[bytes]] = [set(), set(), set()]
-            for index, words in enumerate((managers, engines, holders)):
-                for path in places[index] if words else ():
-                    held = self._held(path, words, homes)
-                    if not held:
-                        continue
-                    found.add(path)
-                    kin, others = _derived(self._peek(path), _words(held), everything=index == 0)
-                    fresh[index] |= kin
-                    if index != 1:
-                        fresh[2] |= others
-                    for name in kin | others | held:
-                        homes[name].add(path)
-            managers, engines, holders = (names - known for names in fresh)
-            places = [everywhere] * 3
-        return frozenset(found)
-
-    def _held(self, path: str, words: set[bytes], homes: dict[bytes, set[str]]) -> set[bytes]:
-        """The words that stand in a file; a short one counts only where its module is near or named, too."""
-        data = self._peek(path)
-        if not data or (all(_ENGINE in w for w in words) and _ENGINE not in data):
-            return set()
-        if len(words) <= FEW:
-            held = {w for w in words if _stands(data, w)}
-        else:
-            held = words & set(_IDENTIFIER.findall(data))
-        return {
-            w
-            for w in held
-            if len(w) > 4 or not homes[w] or path in homes[w] or self._near(path, data, homes[w])
-        }
-
-    @staticmethod
-    def _near(path: str, data: bytes, homes: set[str]) -> bool:
-        folder = path.rpartition("/")[0]
-        for home in homes:
-            parent, _, name = home.rpartition("/")
-            if parent == folder:
-                return True
-            stem = name.rpartition(".")[0]
-            stem = parent.rpartition("/")[2] if stem == "__init__" else stem
-            if stem.encode() in data:
-                return True
-        return False
+    def speaks_of_engine(self, path: str) -> bool:
+        """Whether a file itself says a name of verl's checkpoint engine."""
+        return path in self._scan.seeded
 
     @cached_property
     def _named_in_settings(self) -> frozenset[bytes]:
@@ -318,27 +268,11 @@ class Project:
         return frozenset(found)
 
     def mentions(self, word: str) -> tuple[str, ...]:
-        """Reached Python files in which `word` stands as a whole identifier."""
+        """Python files in which `word` stands as a whole identifier."""
         if word not in self._mentions:
             data = word.encode()
-            self._mentions[word] = tuple(
-                p for p in sorted(self.reached) if _stands(self._peek(p), data)
-            )
+            self._mentions[word] = tuple(p for p in self.python if stands(self._peek(p), data))
         return self._mentions[word]
-
-    def defines(self, path: str, name: str) -> bool:
-        """Whether the text of a file binds a name at its top level (by the look of its lines)."""
-        data = self._peek(path)
-        word = re.escape(name.encode())
-        pattern = rb"(?m)^(?:(?:async[ \t]+)?(?:class|def)[ \t]+%s\b|%s[ \t]*[:=])|\bimport\b[^#\n]*\b%s\b|^[ \t]+%s,?[ \t]*(?:#.*)?$|\bas[ \t]+%s\b"
-        return name.encode() in data and re.search(pattern % ((word,) * 5), data) is not None
-
-    def opaque(self, path: str) -> bool:
-        """Whether a file can be left unparsed: nothing in it is derived from verl's classes."""
-        if path in self.reached:
-            return False
-        data = self._peek(path)
-        return b"import *" not in data and b"__getattr__" not in data
 
     @cached_property
     def setting_files(self) -> tuple[str, ...]:
@@ -543,7 +477,7 @@ def _common(left: str, right: str) -> str:
 _WORD_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
 
-def _stands(data: bytes, word: bytes) -> bool:
+def stands(data: bytes, word: bytes) -> bool:
     """Whether a word stands somewhere as a whole; several times faster than a pattern."""
     at = data.find(word)
     while at >= 0:
@@ -555,56 +489,16 @@ def _stands(data: bytes, word: bytes) -> bool:
     return False
 
 
-def _words(words: Iterable[bytes]) -> re.Pattern[bytes]:
-    return re.compile(rb"\b(?:" + b"|".join(re.escape(w) for w in sorted(words)) + rb")\b")
+_WORD_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
 
-def _derived(
-    data: bytes, pattern: re.Pattern[bytes], *, everything: bool
-) -> tuple[set[bytes], set[bytes]]:
-    """Names that a text derives from what the pattern matches.
-
-    The first set are subclasses and aliases, the second classes that hold one and functions that
-    give one. With `everything`, each class and top-level function whose body mentions it counts.
-    """
-    kin: set[bytes] = set()
-    others: set[bytes] = set()
-    hits = [(m.start(), m.end()) for m in pattern.finditer(data)]
-    headers = [(m.start(), len(m[1]), m[2], m[3]) for m in _HEADER.finditer(data)]
-    around: list[tuple[int, bytes, bytes]] = []
-    position = 0
-    for hit, stop in hits:
-        while position < len(headers) and headers[position][0] <= hit:
-            _, indent, kind, name = headers[position]
-            while around and around[-1][0] >= indent:
-                around.pop()
-            around.append((indent, kind, name))
-            position += 1
-        start = data.rfind(b"\n", 0, hit) + 1
-        end = data.find(b"\n", hit)
-        before, after = data[start:hit], data[stop : end if end >= 0 else len(data)]
-        if b"#" in before:
-            continue  # a comment, or so near a string that nothing is derived there
-        alias = _ALIAS.match(before)
-        if alias:
-            kin.add(alias[1])
-        attached = _ATTACHED.match(data, stop)
-        if attached and everything:
-            others.update(filter(None, attached.groups()))
-        kin.update(_AS.findall(after))
-        indent = len(before) - len(before.lstrip(b" \t"))
-        if before.lstrip().startswith(b"class "):
-            kin.add(around[-1][2])
-        elif everything:
-            others.update(name for depth, kind, name in around if kind == b"class" or depth == 0)
-        else:
-            if _HOLDS.match(before):
-                others.update(
-                    name for depth, kind, name in around if kind == b"class" and depth < indent
-                )
-            if _GIVES.search(before):
-                others.update(name for depth, kind, name in around if depth == 0)
-    if everything:
-        for match in re.finditer(rb"(?m)^[ \t]+global[ \t]+([\w, \t]+)", data):
-            others.update(word.strip() for word in match[1].split(b","))
-    return kin, {n for n in others if n not in _DULL and not n.startswith((b"__", b"test_"))}
+def stands(data: bytes, word: bytes) -> bool:
+    """Whether a word stands somewhere as a whole; several times faster than a pattern."""
+    at = data.find(word)
+    while at >= 0:
+        end = at + len(word)
+        before = at > 0 and data[at - 1] in _WORD_BYTES
+        if not before and not (end < len(data) and data[end] in _WORD_BYTES):
+            return True
+        at = data.find(word, end)
+    return False
