@@ -50,6 +50,10 @@ _WORDS = re.compile(
     ).encode()
 )
 
+_ALIAS = r"^(\w+)[ \t]*=[^=\n]*\b{0}\b(?![.(])|\b{0}[ \t]+as[ \t]+(\w+)"
+_SHORTEST = 4
+"""Shorter aliases stand in every file."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -61,6 +65,7 @@ class Candidate:
         project: the project's own folder, which is imported from after that.
         module: the module's dotted name there.
         name: the class's name.
+        named: verl itself constructs it: a setting names the manager's class.
     """
 
     kind: str
@@ -68,6 +73,7 @@ class Candidate:
     project: str
     module: str
     name: str
+    named: bool = False
 
     @property
     def target(self) -> str:
@@ -136,17 +142,45 @@ class _Judge:
         self.classes = Classes(self.ev, release)
         self._engines: list[ClassInfo] | None = None
         self.calls = ProjectCalls(self.ev, release, self.engines)
-        self.paths = {p for p in self.project.python if self._concerns(p)}
-        for path in self.paths:  # what a module exports is known only of files that are parsed
-            self.ev.module(path)
+        self.paths = self._concerned()
 
-    def _concerns(self, path: str) -> bool:
-        if path in self.project.reached:
-            return True
+    def _concerned(self) -> frozenset[str]:
+        """Files that name one of verl's classes, or a class or alias that such a file derives from one."""
+        found = {path for path in self.project.python if _WORDS.search(self._peek(path))}
+        fresh, known = set(found), set[str]()
+        for path in sorted(fresh):  # what a module exports is known only of files that are parsed
+            self.ev.module(path)
+        while fresh:
+            names = {name for path in sorted(fresh) for name in self._derived(path)} - known
+            known |= names
+            wanted = _whole(names)
+            fresh = {
+                path
+                for path in self.project.python
+                if path not in found and wanted and wanted.search(self._peek(path))
+            }
+            found |= fresh
+        return frozenset(found)
+
+    def _derived(self, path: str) -> Iterator[str]:
+        """The names of a file's classes that have to do with verl's, and what else it calls them."""
+        module = self.ev.module(path)
+        if module is None:
+            return
+        kin = {info.name for info in self.classes.classes(module) if self.classes.kin(info)}
+        kin |= {name for name in renames.PUBLIC_CLASSES if name in module.text}
+        yield from kin - renames.PUBLIC_CLASSES
+        for name in kin:
+            for match in re.finditer(_ALIAS.format(re.escape(name)), module.text, re.MULTILINE):
+                alias = match[1] or match[2]
+                if len(alias) >= _SHORTEST:
+                    yield alias
+
+    def _peek(self, path: str) -> bytes:
         try:
-            return _WORDS.search(self.project.read(path)) is not None
+            return self.project.read(path)
         except OSError:
-            return False  # reported with the old names
+            return b""  # reported with the old names
 
     def module(self, path: str) -> Module | None:
         """A module that can have to do with verl's engines; None for others and for what does not parse."""
@@ -181,7 +215,8 @@ class _Judge:
             if kind and self._exported(module, info):
                 folder, name = self._importable(module.path)
                 top = self.project.root
-                yield Candidate(kind, str(top / folder), str(top), name, info.name)
+                named = self.ev.link.roles(info).named
+                yield Candidate(kind, str(top / folder), str(top), name, info.name, named)
 
     def _exported(self, module: Module, info: ClassInfo) -> bool:
         """Whether the module has the class under its name, also one that a function of it makes."""
@@ -211,6 +246,11 @@ class _Judge:
         while start > 0 and f"{'/'.join(parts[:start])}/__init__.py" in self.project.files:
             start -= 1
         return "/".join(parts[:start]), ".".join(parts[start:])
+
+
+def _whole(names: set[str]) -> re.Pattern[bytes] | None:
+    words = "|".join(map(re.escape, sorted(names)))
+    return re.compile(rf"\b(?:{words})\b".encode()) if words else None
 
 
 def _in_tests(path: str) -> bool:
