@@ -23,6 +23,7 @@ from actor_wg_codemod.bindings import (
 from actor_wg_codemod.calls import Calls
 from actor_wg_codemod.flows import Flows
 from actor_wg_codemod.forwarding import Forwarding
+from actor_wg_codemod.kimi_keys import KimiKeys
 from actor_wg_codemod.linking import Linker
 from actor_wg_codemod.narrowing import narrow
 from actor_wg_codemod.project import Project
@@ -128,6 +129,7 @@ class Evaluator:
         self.calls = Calls(self)
         self.forwarding = Forwarding(self)
         self.flows = Flows(self)
+        self.kimi = KimiKeys(self)
         self._modules: dict[str, Module | None] = {}
         self._memo: dict[int, Values] = {}
         self._exports: dict[tuple[str, str], Values | None] = {}

@@ -71,8 +71,23 @@ class Flows:
                 self._walk(value, place, key, new, flow, seen)
         elif isinstance(node, (ast.NamedExpr, ast.Await)):
             self._walk(node.value, place, key, new, flow, seen)
+        elif isinstance(node, ast.DictComp):
+            self._comprehension(node, place, key, new, flow, seen)
         elif isinstance(node, (ast.Name, ast.Attribute)):
             self._variable(node, place, key, new, flow, seen)
+
+    def _comprehension(
+        self, node: ast.DictComp, place: Place, key: str, new: str, flow: Flow, seen: set[object]
+    ) -> None:
+        """`{k: ... for k, v in other.items()}` has the other dictionary's keys."""
+        source = node.generators[0].iter
+        if isinstance(node.key, ast.Constant):
+            self._note(node.key, node.key.value, place.scope.module, place, key, new, flow)
+        elif isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
+            if source.func.attr == "items" and isinstance(node.key, ast.Name):
+                self._walk(source.func.value, place, key, new, flow, seen)
+        elif isinstance(node.key, ast.Name):
+            self._walk(source, place, key, new, flow, seen)
 
     def _note(
         self,
@@ -108,6 +123,11 @@ class Flows:
             self._walk(node.args[0], place, key, new, flow, seen)
             return
         for callee in callees:
+            if isinstance(callee, Function) and isinstance(callee.node, ast.Lambda):
+                outer = callee.module.place(
+                    (*callee.place.chain, (callee.node, "value"), (callee.node.body, "body"))
+                )
+                self._walk(callee.node.body, outer, key, new, flow, seen)
             if (
                 isinstance(callee, Function)
                 and isinstance(callee.node, DEFS)

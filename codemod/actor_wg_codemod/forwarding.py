@@ -7,7 +7,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod import renames
-from actor_wg_codemod.bindings import DEFS, Chain, Place, path_of
+from actor_wg_codemod.bindings import DEFS, Chain, Module, Place, path_of
 from actor_wg_codemod.linking import ClassInfo
 from actor_wg_codemod.local_names import LocalNames
 from actor_wg_codemod.values import (
@@ -67,6 +67,7 @@ class Forwarding:
         self._constructors: dict[int, Taking] = {}
         self._groups: dict[int, str | None] = {}
         self._forwards: dict[tuple[int, str], Taking] = {}
+        self._init_calls: dict[str, tuple[Module, dict[int, list[Chain]]]] = {}
 
     # Calls
 
@@ -251,6 +252,8 @@ class Forwarding:
         if names.group in parameters:
             if group != names.group:
                 return Taking.OTHER
+            if init.node.args.kwarg is not None and names.group not in keyword_names(init.node):
+                return Taking.NONE  # positional only: the keyword is somebody else's
             return Taking.MANUAL if self.parameter_problem(init, names.group) else Taking.OURS
         if group is not None and group == names.new_group:
             return Taking.OURS
@@ -298,12 +301,9 @@ class Forwarding:
     def _passed_up(self, init: Function) -> tuple[str | None, bool]:
         """(the parameter that a constructor passes on as the group, whether it calls another constructor)."""
         module, called = init.module, False
-        for chain in module.chains(r"\b__init__\b", ast.Call):
+        for chain in self._constructor_calls(module).get(id(init.node), ()):
             call = chain[-1][0]
-            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-                continue
-            if call.func.attr != "__init__" or not any(n is init.node for n, _ in chain):
-                continue
+            assert isinstance(call, ast.Call)
             place = module.place(chain)
             for value in self.ev.evaluate(call.func, place):
                 if not isinstance(value, Constructor) or not self.ev.link.roles(value.info).manager:
@@ -314,6 +314,21 @@ class Forwarding:
                 if source is not None:
                     return source, True
         return None, called
+
+    def _constructor_calls(self, module: Module) -> dict[int, list[Chain]]:
+        """The calls of some `__init__` in a module, by the functions around them."""
+        found = self._init_calls.get(module.path)
+        if found is None or found[0] is not module:
+            index: dict[int, list[Chain]] = {}
+            for chain in module.chains(r"\b__init__\b", ast.Call):
+                call = chain[-1][0]
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                    if call.func.attr == "__init__":
+                        for node, _ in chain:
+                            if isinstance(node, DEFS):
+                                index.setdefault(id(node), []).append(chain)
+            found = self._init_calls[module.path] = (module, index)
+        return found[1]
 
     def _group_argument(self, call: ast.Call, target: Constructor, place: Place) -> ast.expr | None:
         names = self.ev.names
@@ -490,8 +505,13 @@ def kwargs_use(chain: Chain, word: str) -> tuple[str, ast.AST | None]:
 
 
 def parameter_names(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[str]:
-    """The names that a call can give by keyword."""
+    """The names of the single parameters."""
     return [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+
+
+def keyword_names(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[str]:
+    """The names that a call can give by keyword."""
+    return [a.arg for a in (*node.args.args, *node.args.kwonlyargs)]
 
 
 def _weaken(taking: Taking, proven: bool) -> Taking:

@@ -30,6 +30,8 @@ class Guards:
         self, chain: Chain, module: Module, new: str, receiver: ast.expr | None = None
     ) -> bool:
         """Whether the site at the end of a chain is the old half of code that has a new half."""
+        if new not in module.text:
+            return False  # nothing here says the new name, so nothing can serve it
         attribute = receiver is not None
         for index in range(len(chain) - 1, 0, -1):
             node, (child, name) = chain[index - 1][0], chain[index]

@@ -34,6 +34,8 @@ class LocalNames:
 
     def _rename(self, scope: Scope, word: str, new: str) -> Renaming:
         module = scope.module
+        if any(_names(d, word) for d in getattr(scope.node, "decorator_list", ())):
+            return Renaming(problem=f"a decorator of this function names {word}")
         spans: list[Span] = []
         uses: list[Chain] = []
         for chain in module.carriers(word):
@@ -119,6 +121,15 @@ class LocalNames:
                 continue
             return f"{name}() in this function can see the name {word}"
         return None
+
+
+def _names(node: ast.AST, word: str) -> bool:
+    """Whether an expression says a name as a keyword or a string."""
+    return any(
+        (isinstance(part, ast.keyword) and part.arg == word)
+        or (isinstance(part, ast.Constant) and part.value == word)
+        for part in ast.walk(node)
+    )
 
 
 def _within(chain: Chain, node: ast.AST) -> bool:

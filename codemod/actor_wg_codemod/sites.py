@@ -50,7 +50,6 @@ class Sites:
         self.names = evaluator.names
         self.guards = Guards(evaluator)
         self.found: dict[tuple[Span, str], Finding] = {}
-        self._kimi_keys: dict[int, frozenset[int]] = {}
 
     def findings(self) -> list[Finding]:
         """All breaking findings of the module, proven or not, in source order."""
@@ -137,7 +136,12 @@ class Sites:
                     chain, new, lambda: self._keyword_report(word, node, callee, proven=False)
                 )
             return
-        if Taking.OTHER in takings:
+        if self._with_a_stand_in(call, place, takings):
+            problem = (
+                f"{callee} can be verl's manager or a stand-in of this project that takes {word}= itself; "
+                f"rename the stand-in's parameter and this keyword to {new} together."
+            )
+        elif Taking.OTHER in takings:
             problem = (
                 f"{callee} can be verl's manager or another class that takes {word}= itself; "
                 f"split the two calls and rename only the manager's to {new}=."
@@ -158,6 +162,17 @@ class Sites:
             return
         proven = Taking.OURS in takings and Taking.READS not in takings
         self._serve(chain, new, lambda: self._keyword_report(word, node, callee, proven=proven))
+
+    def _with_a_stand_in(self, call: ast.Call, place: Place, takings: frozenset[Taking]) -> bool:
+        """Whether the callee is verl's manager or else an own class of its shape, which is not proven."""
+        if not {Taking.OURS, Taking.UNPROVEN} <= takings:
+            return False
+        return any(
+            isinstance(t, ClassValue)
+            and t.info.node is not None
+            and not self.ev.link.roles(t.info).proven
+            for t in self.ev.forwarding.targets(call, place)
+        )
 
     def _keyword_report(self, word: str, node: ast.AST, callee: str, *, proven: bool) -> None:
         new = self.names.table[word]
@@ -355,7 +370,7 @@ class Sites:
     def _made_by_a_replacement(self, receiver: ast.expr, place: Place) -> bool:
         """Whether this function puts a class of its own in the manager's place, and a call gave the receiver."""
         function = next((n for n, _ in reversed(place.chain) if isinstance(n, DEFS)), None)
-        if function is None or "setattr" not in self.module.text:
+        if function is None or renames.MANAGER not in self.module.text:
             return False
         node: ast.expr | None = receiver
         if isinstance(receiver, ast.Name):
@@ -366,16 +381,23 @@ class Sites:
             return False
         if any(isinstance(v, ClassValue) for v in self.ev.evaluate(node.func, place)):
             return False
-        for chain in self.module.chains(r"\bsetattr\b", ast.Call):
-            call = chain[-1][0]
-            assert isinstance(call, ast.Call)
+        return self._replaces_manager(function)
+
+    def _replaces_manager(self, function: ast.AST) -> bool:
+        """Whether a function sets an attribute of the manager's name, by assignment or setattr."""
+        for chain in self.module.carriers(renames.MANAGER):
+            if not any(n is function for n, _ in chain):
+                continue
+            leaf, parent = chain[-1][0], chain[-2][0]
+            if isinstance(leaf, ast.Attribute) and isinstance(leaf.ctx, ast.Store):
+                return True
             if (
-                isinstance(call.func, ast.Attribute)
-                and call.func.attr == "setattr"
-                and any(n is function for n, _ in chain)
+                isinstance(leaf, ast.Constant)
+                and isinstance(parent, ast.Call)
+                and leaf in parent.args[:2]
             ):
-                texts = [self.ev.calls.text(a, place) or "" for a in call.args[:2]]
-                if any(t.rpartition(".")[2] == renames.MANAGER for t in texts):
+                setter = isinstance(parent.func, ast.Attribute) and parent.func.attr == "setattr"
+                if setter and str(leaf.value).rpartition(".")[2] == renames.MANAGER:
                     return True
         return False
 
@@ -496,7 +518,10 @@ class Sites:
                 return "own"
             if any(b.kind == "def" for b in self.ev.link.own_bindings(current, new)):
                 return f"{current.name} already defines {new} itself; decide which of the two names stays."
-            for binding in self.ev.link.self_assignments(current, word):
+            for binding in (
+                *self.ev.link.self_assignments(current, word),
+                *self.ev.link.own_bindings(current, word),
+            ):
                 if self._stores_other(current, binding):
                     return (
                         f"{current.name} stores something other than the worker group as .{word}; rename that "
@@ -763,38 +788,14 @@ class Sites:
     # Kimi's topology keys
 
     def _kimi_key(self, chain: Chain, node: ast.AST, word: str) -> None:
-        if word != self.names.size:
-            return
-        for index in range(len(chain) - 1, 0, -1):
-            function = chain[index][0]
-            if isinstance(function, DEFS) and function.name == renames.TOPOLOGY_METHOD:
-                if id(node) in self._topology_keys(function, chain[: index + 1]):
-                    new = self.names.table[word]
-                    message = f"A Kimi engine's init_process_group takes {new} since verl 0.9, so its topology has to say it."
-                    self._serve(chain, new, lambda m=message: self._report("AWG013", node, word, m))  # type: ignore[misc]
-                return
-
-    def _topology_keys(
-        self, function: ast.FunctionDef | ast.AsyncFunctionDef, chain: Chain
-    ) -> frozenset[int]:
-        if id(function) not in self._kimi_keys:
-            owner = self.ev.link.owner_of(self.module.place(chain).scope)
-            found: set[int] = set()
-            if owner is not None and self.ev.link.is_kimi(owner):
-                found = {id(n) for n in self.topology_sites(function)}
-            self._kimi_keys[id(function)] = frozenset(found)
-        return self._kimi_keys[id(function)]
-
-    def topology_sites(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.AST]:
-        """The places in a `build_topology` that write the size key into a dictionary it returns."""
-        word = self.names.size
-        found: list[ast.AST] = []
-        for value, place in self.ev.returns(self.module, function):
-            parts = value.elts if isinstance(value, ast.Tuple) else [value]
-            for part in parts:
-                flow = self.ev.flows.keys(part, place, word, self.names.table[word])
-                found += [n for n, _, m in flow.sites if m is self.module]
-        return found
+        if word == self.names.size and self.ev.kimi.holds(node):
+            message = (
+                f"A Kimi engine's init_process_group takes {self.names.new_size} since verl 0.9, "
+                "so its topology has to say it."
+            )
+            self._serve(
+                chain, self.names.new_size, lambda: self._report("AWG013", node, word, message)
+            )
 
     # Parameters
 
@@ -810,10 +811,18 @@ class Sites:
         if word == self.names.group:
             if owner is not None and name == "__init__":
                 self._group_parameter(node, place, owner, function, outer)
+            elif owner is not None and name == "__new__" and isinstance(function, DEFS):
+                self._new_parameter(node, place, owner, function)
         elif name == renames.TOPOLOGY_METHOD and owner is not None:
             self._topology_parameter(node, place, owner, function)
         elif name == renames.INIT_METHOD and owner is not None:
-            if self.ev.link.is_kimi(owner):
+            if self.ev.link.is_kimi(owner) and self.ev.kimi.unclear(owner):
+                message = (
+                    f"The parameter {word}: it has to be {self.names.new_size} on verl >= 0.9 together with the key "
+                    f"of the topology, and who writes that key for {owner.name} cannot be seen; rename both by hand."
+                )
+                self._manual(node, word, message)
+            elif self.ev.link.is_kimi(owner):
                 self._rename_parameter("AWG012", node, place, word, owner.name, proven=True)
         else:
             self._attached_parameter(node, place, function, outer)
@@ -837,6 +846,21 @@ class Sites:
             return
         init = Function(self.module, function, outer, owner, bound=True)
         if self.ev.forwarding.group_parameter(owner, init) == self.names.group:
+            self._rename_parameter(
+                "AWG002", node, place, self.names.group, owner.name, proven=roles.proven
+            )
+
+    def _new_parameter(
+        self,
+        node: ast.AST,
+        place: Place,
+        owner: ClassInfo,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+    ) -> None:
+        """`__new__` gets the constructor's arguments, so its parameter has to follow."""
+        roles = self.ev.link.roles(owner)
+        names = parameter_names(function)
+        if roles.manager and self.names.group in names and names.index(self.names.group) == 2:
             self._rename_parameter(
                 "AWG002", node, place, self.names.group, owner.name, proven=roles.proven
             )
