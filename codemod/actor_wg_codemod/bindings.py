@@ -91,8 +91,9 @@ class Module:
     _lines_of: dict[str, list[int]] = field(default_factory=dict)
     _carriers: dict[str, list[Chain]] = field(default_factory=dict)
     _scopes: dict[int, Scope] = field(default_factory=dict)
-    _bindings: dict[tuple[int, str], list[Binding]] = field(default_factory=dict)
-    _all_bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    _bindings: dict[str, dict[Scope, list[Binding]]] = field(default_factory=dict)
+    _declarations: dict[str, dict[Scope, type[ast.AST]]] = field(default_factory=dict)
+    _self_stores: dict[str, dict[ast.ClassDef, list[Binding]]] = field(default_factory=dict)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -273,48 +274,62 @@ class Module:
 
     def bindings(self, scope: Scope, name: str) -> list[Binding]:
         """Everything that binds `name` in `scope`, in source order; star imports are not among them."""
-        key = (id(scope.node), name)
-        found = self._bindings.get(key)
-        if found is None:
-            made = self._made(name)
-            local = {
-                id(b.place.scope.node) for b in made if not self._declared(b.place.scope, name)
-            }
-            found = [b for b in made if self._home(b.place.scope, name, local) is scope]
-            found.sort(key=lambda b: b.place.order)
-            self._bindings[key] = found
+        by_home = self._bindings.get(name)
+        if by_home is None:
+            by_home = self._bindings[name] = self._by_home(name)
+        return by_home.get(scope, [])
+
+    def _by_home(self, name: str) -> dict[Scope, list[Binding]]:
+        """Everything in the module that binds a name, by the scope that it belongs to."""
+        made = [b for chain in self.carriers(name) if (b := self._binding(chain, name))]
+        made.sort(key=lambda b: b.place.order)
+        local = {b.place.scope for b in made if not self._declared(b.place.scope, name)}
+        found: dict[Scope, list[Binding]] = {}
+        for binding in made:
+            home = self._home(binding.place.scope, name, local)
+            found.setdefault(home, []).append(binding)
         return found
 
-    def _made(self, name: str) -> list[Binding]:
-        """Everything in the module that binds a name, in whichever scope."""
-        found = self._all_bindings.get(name)
-        if found is None:
-            made = (self._binding(chain, name) for chain in self.carriers(name))
-            found = self._all_bindings[name] = [b for b in made if b is not None]
-        return found
-
-    def _home(self, scope: Scope, name: str, local: set[int]) -> Scope:
+    def _home(self, scope: Scope, name: str, local: set[Scope]) -> Scope:
         """The scope a binding belongs to, `global` and `nonlocal` considered."""
         declared = self._declared(scope, name)
         if declared is ast.Global:
             return self.scope
         if declared is ast.Nonlocal:
             outer = scope.parent
-            while outer is not None and not (outer.is_function and id(outer.node) in local):
+            while outer is not None and not (outer.is_function and outer in local):
                 outer = outer.parent
             return outer or self.scope
         return scope
 
     def _declared(self, scope: Scope, name: str) -> type[ast.AST] | None:
-        if scope.is_function and name in self._declared_names:
+        if not scope.is_function or name not in self._declared_names:
+            return None
+        found = self._declarations.get(name)
+        if found is None:
+            found = self._declarations[name] = {}
             for chain in self.carriers(name):
                 node = chain[-1][0]
-                if (
-                    isinstance(node, (ast.Global, ast.Nonlocal))
-                    and self.place(chain).scope is scope
-                ):
-                    return type(node)
-        return None
+                if isinstance(node, (ast.Global, ast.Nonlocal)):
+                    found.setdefault(self.place(chain).scope, type(node))
+        return found.get(scope)
+
+    def self_stores(self, owner: ast.ClassDef, name: str) -> list[Binding]:
+        """What methods of a class store as an attribute of their first parameter."""
+        found = self._self_stores.get(name)
+        if found is None:
+            found = self._self_stores[name] = {}
+            for chain in self.carriers(name):
+                node = chain[-1][0]
+                if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store):
+                    continue
+                around, method = _method_around(chain)
+                if around is None or not isinstance(node.value, ast.Name):
+                    continue
+                if first_parameter(method) == node.value.id:
+                    binding = self.store(chain, f"{node.value.id}.{name}")
+                    found.setdefault(around, []).append(binding)
+        return found.get(owner, [])
 
     def resolve(self, scope: Scope, name: str) -> Scope | None:
         """The scope whose binding a use of `name` in `scope` means; None for a builtin or a star import."""
@@ -519,6 +534,25 @@ def _order(chain: Chain) -> Order:
 
 def _end(node: ast.AST) -> Order:
     return (getattr(node, "end_lineno", 0) or 0, getattr(node, "end_col_offset", 0) or 0)
+
+
+def first_parameter(node: ast.AST | None) -> str | None:
+    """The name of a function's first positional parameter."""
+    if not isinstance(node, FUNCTIONS):
+        return None
+    arguments = [*node.args.posonlyargs, *node.args.args]
+    return arguments[0].arg if arguments else None
+
+
+def _method_around(chain: Chain) -> tuple[ast.ClassDef | None, ast.AST | None]:
+    """The innermost class that a chain goes through, and its method on the way."""
+    method: ast.AST | None = None
+    for node, _ in reversed(chain):
+        if isinstance(node, ast.ClassDef):
+            return node, method
+        if isinstance(node, DEFS):
+            method = node
+    return None, None
 
 
 def path_of(node: ast.AST) -> str | None:

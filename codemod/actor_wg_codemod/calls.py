@@ -6,7 +6,15 @@ import ast
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod import renames
-from actor_wg_codemod.bindings import DEFS, FUNCTIONS, Module, Place, Scope, path_of
+from actor_wg_codemod.bindings import (
+    DEFS,
+    FUNCTIONS,
+    Module,
+    Place,
+    Scope,
+    first_parameter,
+    path_of,
+)
 from actor_wg_codemod.values import (
     OTHER,
     UNKNOWN,
@@ -428,7 +436,7 @@ class Calls:
 
     def _receiver(self, node: ast.arg, function: ast.AST, outer: Place) -> Values | None:
         """self or cls of a method."""
-        if not outer.scope.is_class or self.ev.first_parameter(function) != node.arg:
+        if not outer.scope.is_class or first_parameter(function) != node.arg:
             return None
         owner = self.ev.link.owner_of(outer.scope)
         if owner is None:
@@ -465,7 +473,7 @@ class Calls:
         self, node: ast.arg, function: ast.AST, outer: Place, module: Module
     ) -> Values | None:
         """What else is known: attached to a class, a pytest fixture, a mock from a patch decorator."""
-        if self.ev.first_parameter(function) == node.arg:
+        if first_parameter(function) == node.arg:
             attached = self.ev.link.attached(function, outer, module)
             if attached is not None:
                 return attached

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from actor_wg_codemod import renames
-from actor_wg_codemod.bindings import DEFS, END, Binding, Chain, Module, Place, Scope, path_of
+from actor_wg_codemod import renames, stack
+from actor_wg_codemod.bindings import (
+    DEFS,
+    END,
+    Binding,
+    Chain,
+    Module,
+    Place,
+    Scope,
+    first_parameter,
+    path_of,
+)
 from actor_wg_codemod.reaching import at_end
 from actor_wg_codemod.values import (
     UNKNOWN,
@@ -46,6 +57,7 @@ class ClassInfo:
     """verl's public name for it, where it is one of verl's own classes."""
     _roles: Roles | None = None
     _bases: list[Values] | None = None
+    _mro: list[ClassInfo] | None = None
     _busy: bool = False
     extra: dict[str, object] = field(default_factory=dict)
 
@@ -135,25 +147,32 @@ class Linker:
 
     def mro(self, info: ClassInfo) -> list[ClassInfo]:
         """The class and its bases, nearest first."""
-        found: list[ClassInfo] = []
-        queue = [info]
+        if info._mro is not None:
+            return info._mro
+        found: dict[ClassInfo, bool] = {}
+        queue = deque([info])
         while queue:
-            current = queue.pop(0)
+            current = queue.popleft()
             if current in found:
                 continue
-            found.append(current)
             parents = [v.info for b in self.bases(current) for v in b if isinstance(v, ClassValue)]
-            queue = parents + queue if current is info else queue + parents
-        return found
+            found[current] = current.node is None or current._bases is not None
+            queue.extend(parents)
+        if all(found.values()):
+            info._mro = list(found)
+        return list(found)
 
     # Roles
 
     def roles(self, info: ClassInfo) -> Roles:
         """What a class is for the rename, by its own name and everything it inherits from."""
         if info._roles is None:
-            info._roles = Roles()  # against cycles
-            info._roles = self._find_roles(info)
-        return info._roles
+            # the farthest bases first, so that no depth of inheritance is too deep
+            for current in reversed(self.mro(info)):
+                if current._roles is None:
+                    current._roles = Roles()  # against cycles
+                    current._roles = self._find_roles(current)
+        return info._roles or Roles()
 
     def _find_roles(self, info: ClassInfo) -> Roles:
         manager, engine = info.verl == renames.MANAGER, info.verl in renames.ENGINES
@@ -294,7 +313,11 @@ class Linker:
         key = (id(info.node), role)
         if key not in self._descendant:
             self._descendant[key] = False
-            self._descendant[key] = self._made(info, role)
+            made = self._made
+            if stack.nearly_full():
+                self._descendant[key] = stack.on_a_fresh_one(made, info, role)
+            else:
+                self._descendant[key] = made(info, role)
         return self._descendant[key]
 
     def _made(self, info: ClassInfo, role: str) -> bool:
@@ -519,7 +542,7 @@ class Linker:
         found: set[Value] = set()
         assert info.node is not None
         for method in info.node.body:
-            first = self.ev.first_parameter(method)
+            first = first_parameter(method)
             if first is not None and isinstance(method, DEFS):
                 inner = place.scope.module.place((*place.chain, (method, "body")), inside=True)
                 found |= self.ev.fills(f"{first}.{name}", inner)
@@ -572,31 +595,7 @@ class Linker:
         """The places in a class's methods that assign `self.name`."""
         if info.scope is None or info.node is None:
             return []
-        module = info.scope.module
-        found = []
-        for chain in module.carriers(name):
-            node = chain[-1][0]
-            if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store):
-                continue
-            if not isinstance(node.value, ast.Name):
-                continue
-            method = self._method_around(chain, info.node)
-            if method is None or self.ev.first_parameter(method) != node.value.id:
-                continue
-            found.append(module.store(chain, f"{node.value.id}.{name}"))
-        return found
-
-    @staticmethod
-    def _method_around(chain: Chain, owner: ast.ClassDef) -> ast.AST | None:
-        for depth in range(len(chain) - 1):
-            if chain[depth][0] is owner and isinstance(chain[depth + 1][0], DEFS):
-                inner = [n for n, _ in chain[depth + 1 :] if isinstance(n, ast.ClassDef)]
-                return None if inner else chain[depth + 1][0]
-            if chain[depth][0] is owner:
-                methods = [n for n, _ in chain[depth + 1 :] if isinstance(n, DEFS)]
-                inner = [n for n, _ in chain[depth + 1 :] if isinstance(n, ast.ClassDef)]
-                return methods[0] if methods and not inner else None
-        return None
+        return info.scope.module.self_stores(info.node, name)
 
     # Functions that become methods
 
