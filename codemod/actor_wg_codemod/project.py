@@ -487,18 +487,3 @@ def stands(data: bytes, word: bytes) -> bool:
             return True
         at = data.find(word, end)
     return False
-
-
-_WORD_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
-
-
-def stands(data: bytes, word: bytes) -> bool:
-    """Whether a word stands somewhere as a whole; several times faster than a pattern."""
-    at = data.find(word)
-    while at >= 0:
-        end = at + len(word)
-        before = at > 0 and data[at - 1] in _WORD_BYTES
-        if not before and not (end < len(data) and data[end] in _WORD_BYTES):
-            return True
-        at = data.find(word, end)
-    return False
