@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,9 +20,12 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+OPENERS = (ast.Module, ast.ClassDef, *FUNCTIONS, *COMPREHENSIONS)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 PARAMETER_FIELDS = frozenset({"posonlyargs", "args", "vararg", "kwonlyargs", "kwarg"})
 _LINE_END = re.compile(r"\r\n|\n|\r")
+MANY = 24
+"""From as many statements on, a block is searched rather than walked through."""
 EXACT_FSTRINGS = sys.version_info >= (3, 12)
 
 Step = tuple[ast.AST, str]
@@ -90,6 +93,7 @@ class Module:
     tree: ast.Module
     _lines_of: dict[str, list[int]] = field(default_factory=dict)
     _carriers: dict[str, list[Chain]] = field(default_factory=dict)
+    _carriers_in: dict[str, dict[int, list[Chain]]] = field(default_factory=dict)
     _scopes: dict[int, Scope] = field(default_factory=dict)
     _bindings: dict[str, dict[Scope, list[Binding]]] = field(default_factory=dict)
     _declarations: dict[str, dict[Scope, type[ast.AST]]] = field(default_factory=dict)
@@ -99,6 +103,11 @@ class Module:
     def lines(self) -> list[str]:
         """The lines without their ends; only what Python takes for a line end is one."""
         return _LINE_END.split(self.text)
+
+    @cached_property
+    def tests_types(self) -> bool:
+        """Whether a test anywhere in the text may narrow down what a name is."""
+        return any(word in self.text for word in ("isinstance", "match ", "type("))
 
     @property
     def is_stub(self) -> bool:
@@ -135,6 +144,17 @@ class Module:
             found = descend(self.tree, lines, lambda node: _carries(node, word)) if lines else []
             self._carriers[word] = found
         return found
+
+    def carriers_in(self, node: ast.AST, word: str) -> list[Chain]:
+        """The carriers of a word inside a definition (or anything else that opens a scope)."""
+        found = self._carriers_in.get(word)
+        if found is None:
+            found = self._carriers_in[word] = {}
+            for chain in self.carriers(word):
+                for step, _ in chain:
+                    if isinstance(step, OPENERS):
+                        found.setdefault(id(step), []).append(chain)
+        return found.get(id(node), [])
 
     def _lines_with(self, word: str) -> list[int]:
         """Line numbers on which a word stands as a whole; plain finding beats a pattern here."""
@@ -469,6 +489,8 @@ def _descend(
         value = getattr(node, name, None)
         if isinstance(value, list):
             children = value
+            if lines is not None and len(value) > MANY and isinstance(value[0], ast.stmt):
+                children = _covering(value, lines)
         elif isinstance(value, ast.AST):
             children = [value]
         else:
@@ -486,6 +508,30 @@ def _descend(
                     if index == len(lines) or lines[index] > (child.end_lineno or start):  # type: ignore[attr-defined]
                         continue
             _descend((*chain, (child, name)), lines, accept, found, exact)
+
+
+def _covering(body: list[ast.stmt], lines: list[int]) -> list[ast.stmt]:
+    """The statements of a long block that cover one of the lines, without a look at all the others."""
+    found: dict[int, ast.stmt] = {}
+    first, last = (
+        bisect_left(lines, _first_line(body[0])),
+        bisect_right(lines, _last_line(body[-1])),
+    )
+    for line in lines[first:last]:
+        index = bisect_right(body, line, key=_first_line) - 1
+        while index >= 0 and _last_line(body[index]) >= line:
+            found[index] = body[index]
+            index -= 1
+    return [found[index] for index in sorted(found)]
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators = getattr(node, "decorator_list", None)
+    return min(node.lineno, decorators[0].lineno) if decorators else node.lineno
+
+
+def _last_line(node: ast.stmt) -> int:
+    return node.end_lineno or node.lineno
 
 
 def _carries(node: ast.AST, word: str) -> bool:

@@ -12,7 +12,6 @@ from actor_wg_codemod.bindings import (
     COMPREHENSIONS,
     DEFS,
     END,
-    FUNCTIONS,
     Binding,
     Module,
     Place,
@@ -280,39 +279,43 @@ class Evaluator:
         stars = [
             Binding("star", name, node, place)
             for node, place in module.star_imports
-            if place.scope is module.scope and self._star(module, node, name) is not None
+            if place.scope is module.scope and self._brings(module, node, name)
         ]
         return sorted([*bindings, *stars], key=lambda b: b.place.order) if stars else bindings
 
     def _star(self, module: Module, node: ast.ImportFrom, name: str) -> Values | None:
         """What `from m import *` brings under a name, if it brings it."""
+        if not self._brings(module, node, name):
+            return None
         path = self._import_path(module, node)
         if path is None:
-            dotted = self.project.canonical(node.module or "")
-            if dotted and name in renames.PUBLIC_CLASSES and renames.ENGINE_PACKAGE in dotted:
-                return self.outside(f"{dotted}.{name}")
-            return None
-        target = self.module(path) if not path.endswith("/") else None
-        if target is None:
-            return None
-        public = self._public(target)
-        if public is not None and name not in public:
-            return None
-        if public is None and name.startswith("_"):
-            return None
-        if not self._with_stars_guard(target, name):
-            return None
+            return self.outside(f"{self.project.canonical(node.module or '')}.{name}")
         return self.export(path, name)
 
-    def _with_stars_guard(self, target: Module, name: str) -> bool:
-        key = ("star", target.path, name)
-        if key in self._active:
-            return False
-        self._active.add(key)
-        try:
-            return bool(self._with_stars(target, name))
-        finally:
-            self._active.discard(key)
+    def _brings(self, module: Module, node: ast.ImportFrom, name: str) -> bool:
+        """Whether `from m import *` brings a name, through however many more star imports."""
+        queue, seen = [(module, node)], {module.path}
+        while queue:
+            importer, statement = queue.pop()
+            path = self._import_path(importer, statement)
+            if path is None:
+                known = self.project.canonical(statement.module or "")
+                if known and name in renames.PUBLIC_CLASSES and renames.ENGINE_PACKAGE in known:
+                    return True
+                continue
+            target = self.module(path) if path not in seen and not path.endswith("/") else None
+            seen.add(path)
+            if target is None or not self._gives_away(target, name):
+                continue
+            if target.bindings(target.scope, name):
+                return True
+            queue += [(target, n) for n, p in target.star_imports if p.scope is target.scope]
+        return False
+
+    def _gives_away(self, module: Module, name: str) -> bool:
+        """Whether a star import of the module takes a name along, if the module has it."""
+        public = self._public(module)
+        return name in public if public is not None else not name.startswith("_")
 
     def _public(self, module: Module) -> set[str] | None:
         """The names in `__all__`, literal or added to; None where there is none."""
@@ -392,6 +395,8 @@ class Evaluator:
             return UNKNOWN
         self._active.add(key)
         try:
+            if len(self._active) > SHALLOW and stack.nearly_full():
+                return stack.on_a_fresh_one(self._bound, binding)
             return self._bound(binding)
         finally:
             self._active.discard(key)

@@ -38,11 +38,9 @@ class LocalNames:
             return Renaming(problem=f"a decorator of this function names {word}")
         spans: list[Span] = []
         uses: list[Chain] = []
-        for chain in module.carriers(word):
+        for chain in module.carriers_in(scope.node, word):
             node = chain[-1][0]
-            if isinstance(node, (ast.Attribute, ast.keyword, ast.Constant)) or not _within(
-                chain, scope.node
-            ):
+            if isinstance(node, (ast.Attribute, ast.keyword, ast.Constant)):
                 continue
             place = module.place(chain)
             if isinstance(node, ast.Global) or module.resolve(place.scope, word) is not scope:
@@ -81,11 +79,9 @@ class LocalNames:
     def _clash(self, scope: Scope, new: str, uses: list[Chain]) -> str | None:
         """A name that the rename would capture or be captured by."""
         module = scope.module
-        for chain in module.carriers(new):
+        for chain in module.carriers_in(scope.node, new):
             node = chain[-1][0]
-            if isinstance(node, (ast.Attribute, ast.keyword, ast.Constant)) or not _within(
-                chain, scope.node
-            ):
+            if isinstance(node, (ast.Attribute, ast.keyword, ast.Constant)):
                 continue
             if isinstance(node, ast.alias) and (node.asname or node.name.partition(".")[0]) != new:
                 continue

@@ -30,8 +30,7 @@ Condition = tuple[ast.AST, bool, Order]
 
 def narrow(evaluator: Evaluator, node: ast.expr, values: Values, place: Place) -> Values:
     """The values that remain for `node` (a name or dotted path) where it is used."""
-    text = place.scope.module.text
-    if "isinstance" not in text and "match " not in text and "type(" not in text:
+    if not place.scope.module.tests_types:
         return values
     path = path_of(node)
     if path is None:
