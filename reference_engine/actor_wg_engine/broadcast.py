@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -18,12 +20,24 @@ import torch
 
 from actor_wg_engine import wire
 from actor_wg_engine.errors import EngineError, PeerLostError
-from actor_wg_engine.host_ring import FRONT
 from actor_wg_engine.link import Link
 from actor_wg_engine.rendezvous import c10d
+from actor_wg_engine.ring_memory import FRONT
 from actor_wg_engine.waiting import AbortFlag, Deadline
 
 _BUCKETS = 2
+#: On an error or a late operation NCCL's watchdog would end the whole process; the engine aborts its
+#: groups by itself. Read when a group is made.
+_OWN_WATCH = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_BLOCKING_WAIT": "0",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+    "TORCH_NCCL_PROPAGATE_ERROR": "0",
+}
+_SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"
+_SHARING_SINCE = (2, 30)
+_ABORT_S = 5.0
 _STATUS_BYTES = 1024
 _SLICE = timedelta(milliseconds=200)
 _POLL_S = 0.0002
@@ -45,17 +59,39 @@ def open_group(
     if device == "cuda":
         if not hasattr(c10d, "ProcessGroupNCCL"):
             raise EngineError("this torch has no NCCL; install a CUDA build, or set device='cpu'")
-        # On an error the watchdog would end the whole process; the engine aborts by itself.
-        os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
         options = c10d.ProcessGroupNCCL.Options()
         options._timeout = timeout
-        return c10d.ProcessGroupNCCL(store, rank, size, options)
+        with _environment(_OWN_WATCH):
+            return c10d.ProcessGroupNCCL(store, rank, size, options)
     import torch_npu  # type: ignore[import-not-found]
 
     group = torch_npu._C._distributed_c10d.ProcessGroupHCCL
     options = group.Options()
     options._timeout = timeout
     return group(store, rank, size, options)
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a while; groups that the user makes later are not to be touched by them."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def nccl_shares_devices() -> bool:
+    """Say whether NCCL lets two ranks use one GPU here: new enough, and told to."""
+    if os.environ.get(_SHARING) != "1" or not torch.cuda.is_available():
+        return False
+    nccl: Any = torch.cuda.nccl
+    return tuple(nccl.version()[:2]) >= _SHARING_SINCE
 
 
 class BroadcastLink(Link):
@@ -83,6 +119,7 @@ class BroadcastLink(Link):
         self._sequence = 0
         self._slots: list[torch.Tensor] = []
         self._under_way: list[Any] = [None] * _BUCKETS
+        self._aborting: threading.Thread | None = None
 
     def acquire(self, deadline: Deadline) -> torch.Tensor:
         """Wait until the broadcast that used this bucket before is done."""
@@ -127,7 +164,7 @@ class BroadcastLink(Link):
             mine[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         mine = mine.to(self._device)
         everybody = [torch.empty_like(mine) for _ in range(self._world_size)]
-        self._wait(self._start(self._group.allgather, [everybody], [mine]), deadline, "statuses")
+        self._wait(self._start("allgather", [everybody], [mine]), deadline, "statuses")
         self._under_way = [None] * _BUCKETS
         if self._device.type != "cpu":
             self._slots = []
@@ -139,14 +176,19 @@ class BroadcastLink(Link):
     def abort(self) -> None:
         """Wake whatever waits; NCCL's own operations are aborted, gloo's are abandoned."""
         self._flag.set()
-        group = self._group
-        if group is not None and self._device.type != "cpu":
-            with contextlib.suppress(RuntimeError):
-                group.abort()
+        if self._device.type == "cpu":
+            return
+        group, self._group = self._group, None
+        if group is not None:
+            # It waits for NCCL's kernels to end, and the process must not hang with it.
+            self._aborting = threading.Thread(target=_abort, args=(group,), daemon=True)
+            self._aborting.start()
 
     def close(self) -> None:
         """Abort, and drop the group."""
         self.abort()
+        if self._aborting is not None:
+            self._aborting.join(_ABORT_S)
         self._group = None
         self._slots = []
         self._under_way = [None] * _BUCKETS
@@ -162,19 +204,19 @@ class BroadcastLink(Link):
     def _broadcast(self, data: torch.Tensor) -> Any:
         options = c10d.BroadcastOptions()
         options.rootRank, options.rootTensor = 0, 0
-        return self._start(self._group.broadcast, [data], options)
+        return self._start("broadcast", [data], options)
 
-    def _start(self, operation: Any, *args: Any) -> Any:
+    def _start(self, operation: str, *args: Any) -> Any:
         self._flag.check()
         try:
-            work = operation(*args)
+            work = getattr(self._group, operation)(*args)
             if self._device.type == "cpu":
                 return work
             # Orders the current stream behind the operation; does not block the host.
             work.wait()
             event = torch.get_device_module(self._device).Event()
             event.record()
-        except RuntimeError as error:
+        except (RuntimeError, AttributeError) as error:  # no attributes: aborted a moment ago
             self._flag.check()
             raise PeerLostError(f"the group is broken: {_last_line(error)}") from error
         return event
@@ -186,6 +228,7 @@ class BroadcastLink(Link):
             deadline.remaining(what)
             if self._device.type != "cpu":
                 if started.query():
+                    self._flag.check()  # an aborted broadcast counts as done
                     return
                 time.sleep(_POLL_S)
                 continue
@@ -196,6 +239,11 @@ class BroadcastLink(Link):
                     continue
                 raise PeerLostError(f"the group is broken: {_last_line(error)}") from error
             return
+
+
+def _abort(group: Any) -> None:
+    with contextlib.suppress(RuntimeError):
+        group.abort()
 
 
 def _last_line(error: Exception) -> str:

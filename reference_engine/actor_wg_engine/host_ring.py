@@ -1,11 +1,11 @@
 """Buckets in shared memory: one owner fills them, the other workers of its host read them in place.
 
-The memory is a memfd, handed over a Unix socket in the abstract namespace: nothing has a name in the
-file system, so nothing is left behind, whatever is killed. The same socket carries the headers to
-the reader, and releases and the status back. A peer that dies is seen at once, as its socket closes.
+The memory is handed over a Unix socket in the abstract namespace: a memfd, or the ticket of device
+memory. The same socket carries the headers to the reader, and releases and the status back. A peer
+that dies is seen at once, as its socket closes.
 
     reader -> owner   hello (token, rank)      once
-    owner -> reader   welcome (slots) + memfd  once
+    owner -> reader   welcome (slots, memory)  once
     owner -> reader   a header per bucket; bucket n lies in slot n % slots
     reader -> owner   "r" for each bucket that may be overwritten; "s" + text at the end of a sync
 """
@@ -13,7 +13,6 @@ the reader, and releases and the status back. A peer that dies is seen at once, 
 from __future__ import annotations
 
 import array
-import mmap
 import os
 import secrets
 import socket
@@ -26,19 +25,17 @@ import torch
 from actor_wg_engine import wire
 from actor_wg_engine.errors import PeerLostError, SyncTimeoutError, WireError
 from actor_wg_engine.link import Link
+from actor_wg_engine.ring_memory import CPU, Memory
+from actor_wg_engine.slots import TICKET_BYTES, finish_copies
 from actor_wg_engine.waiting import AbortFlag, Deadline
 
 SLOTS = 3
 _HELLO = struct.Struct("<4s16sQi")
 _WELCOME = struct.Struct("<4sIQ")
 _MAGIC = b"AWGR"
-_PAGE = 4096
 _MAX_MESSAGE = wire.PREFIX_BYTES + wire.MAX_BODY_BYTES
 _RELEASE = b"r"
 _STATUS = b"s"
-#: In front of the payload there is room for the prefix of the header, behind it for the body, so
-#: that a whole bucket with its header can travel on as one message.
-FRONT = 256
 
 
 class RingListener:
@@ -53,41 +50,6 @@ class RingListener:
     def close(self) -> None:
         """Stop listening."""
         self.socket.close()
-
-
-class Memory:
-    """Equal slots in one shared file, mapped."""
-
-    def __init__(self, descriptor: int, slots: int, bucket_size: int) -> None:
-        self.slots = slots
-        self.bucket_size = bucket_size
-        self.stride = -(-(FRONT + bucket_size + _PAGE + wire.MAX_BODY_BYTES) // _PAGE) * _PAGE
-        if os.fstat(descriptor).st_size < slots * self.stride:
-            raise WireError("the shared memory is smaller than its slots")
-        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-        self._map = mmap.mmap(descriptor, slots * self.stride, flags=flags)
-        everything = torch.frombuffer(self._map, dtype=torch.uint8)
-        self._slots = [everything[i * self.stride : (i + 1) * self.stride] for i in range(slots)]
-
-    @classmethod
-    def create(cls, slots: int, bucket_size: int) -> tuple[Memory, int]:
-        """Make a shared file and map it; every page is touched, as fresh pages are slow.
-
-        Returns:
-            The memory, and the descriptor to hand to the readers and to close.
-        """
-        descriptor = os.memfd_create("actor-wg", os.MFD_CLOEXEC)
-        stride = -(-(FRONT + bucket_size + _PAGE + wire.MAX_BODY_BYTES) // _PAGE) * _PAGE
-        os.ftruncate(descriptor, slots * stride)
-        return cls(descriptor, slots, bucket_size), descriptor
-
-    def slot(self, sequence: int) -> torch.Tensor:
-        """Return the whole slot of a bucket, with the room for its header."""
-        return self._slots[sequence % self.slots]
-
-    def payload(self, sequence: int) -> torch.Tensor:
-        """Return the part of a slot that carries the tensors."""
-        return self.slot(sequence)[FRONT : FRONT + self.bucket_size]
 
 
 @dataclass
@@ -113,14 +75,13 @@ class HostRing:
     @classmethod
     def open(
         cls, listener: RingListener | None, readers: tuple[int, ...], stream: wire.Stream,
-        bucket_size: int, flag: AbortFlag, deadline: Deadline, slots: int = SLOTS,
+        memory: Memory, flag: AbortFlag, deadline: Deadline,
     ) -> HostRing:  # fmt: skip
-        """Make the memory and wait until every reader has connected and shown the token.
+        """Share the memory and wait until every reader has connected and shown the token.
 
         Raises:
             SyncTimeoutError: a reader did not come; the message names the group ranks.
         """
-        memory, descriptor = Memory.create(slots, bucket_size)
         ring = cls(memory, flag)
         try:
             missing = set(readers)
@@ -130,7 +91,7 @@ class HostRing:
                     raise PeerLostError(f"no listener for the {what}")
                 flag.readable([listener.socket.fileno()], deadline, what)
                 connection, _ = listener.socket.accept()
-                rank = _welcome(connection, descriptor, memory, stream, missing, flag, deadline)
+                rank = _welcome(connection, memory, stream, missing, flag, deadline)
                 if rank is None:
                     connection.close()
                     continue
@@ -140,7 +101,7 @@ class HostRing:
             ring.close()
             raise
         finally:
-            os.close(descriptor)
+            memory.seal()
         return ring
 
     @property
@@ -227,8 +188,7 @@ def _hear(reader: _Reader) -> None:
 
 
 def _welcome(
-    connection: socket.socket, descriptor: int, memory: Memory, stream: wire.Stream,
-    missing: set[int], flag: AbortFlag, deadline: Deadline,
+    connection: socket.socket, memory: Memory, stream: wire.Stream, missing: set[int], flag: AbortFlag, deadline: Deadline,
 ) -> int | None:  # fmt: skip
     """Check a hello and hand over the memory; None for a stranger."""
     try:
@@ -240,9 +200,10 @@ def _welcome(
         known = secrets.compare_digest(session, stream.session)
         if magic != _MAGIC or not known or generation != stream.generation or rank not in missing:
             return None
-        message = _WELCOME.pack(_MAGIC, memory.slots, memory.bucket_size)
-        rights = array.array("i", [descriptor])
-        connection.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        message = _WELCOME.pack(_MAGIC, memory.slots, memory.bucket_size) + memory.ticket
+        shared = [] if memory.descriptor is None else [memory.descriptor]
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", shared))
+        connection.sendmsg([message], [rights] if shared else [])
     except (OSError, SyncTimeoutError):
         return None
     return int(rank)
@@ -259,19 +220,22 @@ class RingReader(Link):
         stream: wire.Stream,
         flag: AbortFlag,
         deadline: Deadline,
+        device: torch.device = CPU,
     ) -> None:
         self._owner = owner
         self._flag = flag
         self._sequence = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self._memory = self._enter(name, rank, stream, deadline)
+            self._memory = self._enter(name, rank, stream, deadline, device)
         except BaseException:
             self._socket.close()
             raise
         self.bucket_size = self._memory.bucket_size
 
-    def _enter(self, name: str, rank: int, stream: wire.Stream, deadline: Deadline) -> Memory:
+    def _enter(
+        self, name: str, rank: int, stream: wire.Stream, deadline: Deadline, device: torch.device
+    ) -> Memory:
         try:
             self._socket.connect(f"\0{name}")
             self._socket.sendall(_HELLO.pack(_MAGIC, stream.session, stream.generation, rank))
@@ -282,21 +246,24 @@ class RingReader(Link):
         )
         rights = array.array("i")
         try:
-            message, ancillary, *_ = self._socket.recvmsg(_WELCOME.size + 1, socket.CMSG_SPACE(4))
+            message, ancillary, *_ = self._socket.recvmsg(
+                _WELCOME.size + TICKET_BYTES + 1, socket.CMSG_SPACE(4)
+            )
         except OSError as error:
             raise PeerLostError(f"group rank {self._owner} is lost: {error}") from error
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 rights.frombytes(data[: len(data) - len(data) % rights.itemsize])
         try:
-            if len(message) != _WELCOME.size or len(rights) != 1:
+            if len(message) < _WELCOME.size:
                 raise PeerLostError(
                     f"group rank {self._owner} refused or left during the handshake"
                 )
-            magic, slots, bucket_size = _WELCOME.unpack(message)
+            magic, slots, bucket_size = _WELCOME.unpack_from(message)
             if magic != _MAGIC:
                 raise WireError(f"no welcome: it begins with {magic!r}")
-            return Memory(rights[0], slots, bucket_size)
+            ticket = message[_WELCOME.size :]
+            return Memory.attach(slots, bucket_size, device, list(rights), ticket)
         finally:
             for descriptor in rights:
                 os.close(descriptor)
@@ -327,7 +294,8 @@ class RingReader(Link):
         return frame, bucket
 
     def release(self) -> None:
-        """Let the owner overwrite the oldest bucket."""
+        """Let the owner overwrite the oldest bucket, once our copies from it are over."""
+        finish_copies(self._memory.slot(0), self._flag)
         self._tell(_RELEASE)
 
     def settle(self, status: str, deadline: Deadline) -> dict[int, str]:

@@ -23,6 +23,9 @@ from actor_wg_engine.topology import OUTSIDE
 from actor_wg_engine.views import ViewCache
 from actor_wg_engine.waiting import AbortFlag, Deadline, EngineThread
 
+#: torch does not declare the types of all of it.
+cuda: Any = torch.cuda
+
 
 class GroupMember(CheckpointEngine):
     """The part of an engine that joins, keeps and leaves groups.
@@ -84,6 +87,7 @@ class GroupMember(CheckpointEngine):
         """Describe this worker. A group that is whole stays usable; `build_topology` decides."""
         if self._state == "failed":
             self._close()
+        described = self.describe()
         if self._thread is None:
             self._thread = _start_thread(type(self).__name__)
         if self.is_master:
@@ -100,7 +104,7 @@ class GroupMember(CheckpointEngine):
             "session": self._session.hex() if self.is_master else None,
             "generation": self._generation,
             "connected": connected,
-            **self.describe(),
+            **described,
         }
 
     def init_process_group(
@@ -192,12 +196,12 @@ class GroupMember(CheckpointEngine):
             raise EngineError(
                 f"the engine is {self._state}: prepare and init_process_group come first"
             )
-        return self._thread.submit(job)
+        return self._thread.submit(_on_this_stream(job))
 
     async def _on_thread(self, job: Callable[[], Any]) -> Any:
         if self._thread is None:
             return None
-        return await asyncio.wrap_future(self._thread.submit(job))
+        return await asyncio.wrap_future(self._thread.submit(_on_this_stream(job)))
 
     async def _run(self, state: str, job: Callable[[], Any]) -> Any:
         future = self._submit(job)
@@ -239,7 +243,8 @@ class GroupMember(CheckpointEngine):
 def _start_thread(name: str) -> EngineThread:
     """Start the engine's thread with one core for copies and the device of the caller."""
     threads = torch.get_num_threads()
-    device = torch.cuda.current_device() if torch.cuda.is_available() else None
+    # Where nobody has used CUDA so far, nobody needs a context of some hundred megabytes.
+    device = torch.cuda.current_device() if cuda.is_initialized() else None
 
     def setup() -> None:
         torch.set_num_threads(1)
@@ -252,3 +257,20 @@ def _start_thread(name: str) -> EngineThread:
     # The call above also set the number that threads started later get; put it back.
     torch.set_num_threads(threads)
     return thread
+
+
+def _on_this_stream(job: Callable[[], Any]) -> Callable[[], Any]:
+    """Let a job use the stream that is current for its caller.
+
+    What the caller computed before is then ordered before our copies, what it does with received
+    tensors behind them, and memory goes back to the allocator in that order as well.
+    """
+    if not cuda.is_initialized():
+        return job
+    stream = torch.cuda.current_stream()
+
+    def run() -> Any:
+        with torch.cuda.stream(stream):
+            return job()
+
+    return run

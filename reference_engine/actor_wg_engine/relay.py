@@ -17,9 +17,11 @@ import torch
 
 from actor_wg_engine import wire
 from actor_wg_engine.errors import PeerLostError
-from actor_wg_engine.host_ring import FRONT, HostRing
+from actor_wg_engine.host_ring import HostRing
 from actor_wg_engine.link import Link
 from actor_wg_engine.rendezvous import Rendezvous, c10d
+from actor_wg_engine.ring_memory import FRONT
+from actor_wg_engine.slots import finish_copies
 from actor_wg_engine.topology import Relay
 from actor_wg_engine.waiting import AbortFlag, Deadline
 
@@ -139,6 +141,7 @@ class RelayLink(Link):
     def publish(self, frame: bytes, bucket: torch.Tensor, deadline: Deadline) -> None:
         """Announce the bucket on this host, and send it downstream with its header."""
         deadline.remaining("announcement")
+        finish_copies(bucket, self._flag)
         slot, used = self._ring.memory.slot(self._sequence), bucket.numel()
         body = len(frame) - wire.PREFIX_BYTES
         if self._downstream is not None:

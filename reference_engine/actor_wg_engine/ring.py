@@ -26,6 +26,7 @@ from actor_wg_engine import wire
 from actor_wg_engine.errors import EngineError, PeerLostError
 from actor_wg_engine.lines import Line, Statuses
 from actor_wg_engine.link import Link
+from actor_wg_engine.slots import finish_copies
 from actor_wg_engine.waiting import AbortFlag, Deadline
 
 T = TypeVar("T")
@@ -137,7 +138,7 @@ class RingLink(Link):
     def publish(self, frame: bytes, bucket: torch.Tensor, deadline: Deadline) -> None:
         """Queue the bucket for the next rank."""
         deadline.remaining("publication of a bucket")
-        _wait_for_copies(bucket)
+        finish_copies(bucket, self._flag)
         self._pass_on(frame, bucket.numel())
 
     def next_bucket(self, deadline: Deadline) -> tuple[bytes, torch.Tensor]:
@@ -154,7 +155,7 @@ class RingLink(Link):
 
     def release(self) -> None:
         """Let the oldest slot be credited, at once or when it has been passed on."""
-        _wait_for_copies(self._slots[0])
+        finish_copies(self._slots[0], self._flag)
         self._released += 1
         self._work.set()
 
@@ -311,8 +312,3 @@ class RingLink(Link):
         news = told and not self._told
         self._told = told
         return news
-
-
-def _wait_for_copies(memory: torch.Tensor) -> None:
-    if memory.device.type == "cuda":
-        torch.cuda.current_stream(memory.device).record_event().synchronize()

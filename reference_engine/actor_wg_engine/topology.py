@@ -59,12 +59,14 @@ def check_worlds(
         )
 
 
-def check_devices(metadata: Sequence[Mapping[str, Any]], what: str) -> None:
+def check_devices(metadata: Sequence[Mapping[str, Any]], what: str, hint: str = "") -> None:
     """Refuse two workers on one physical device, for transports that cannot serve that.
 
     Args:
-        metadata: one mapping per group rank; its "device" is a unique id, or None on CPU.
+        metadata: one mapping per group rank; its "device" is a unique id, or None on CPU. Where both
+            have a true "shares_device", their transport can serve them.
         what: the transport, for the message.
+        hint: what else can be done, for the message.
 
     Raises:
         TopologyError: naming both group ranks.
@@ -74,10 +76,14 @@ def check_devices(metadata: Sequence[Mapping[str, Any]], what: str) -> None:
         device = entry.get("device")
         if device is None:
             continue
-        if device in seen:
+        other = seen.get(device)
+        if other is not None and not (
+            entry.get("shares_device") and metadata[other].get("shares_device")
+        ):
             raise TopologyError(
-                f"group ranks {seen[device]} and {rank} are both on device {device}; {what} needs one "
+                f"group ranks {other} and {rank} are both on device {device}; {what} needs one "
                 "device per rank: give each worker its own, or use backend 'naive' on a shared one"
+                + hint
             )
         seen[device] = rank
 

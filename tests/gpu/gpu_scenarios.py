@@ -17,6 +17,7 @@ import torch
 from gpu_fleet import Fleet, WorkerError
 
 from actor_wg_engine import CheckpointEngineRegistry
+from actor_wg_engine.errors import TopologyError
 
 CHECKPOINT = "ACTOR_WG_CHECKPOINT"  # a folder with *.safetensors, or one such file
 NCCL_WITH_SHARED_DEVICES = (2, 30)
@@ -84,16 +85,10 @@ def matrix(device: str, backend: str, actors: int, rollouts: int, rebuild_group:
     # Actors other than rank 0 only drain their generator; they may share the source's GPU.
     places = [f"cuda:{index}" if device == "cuda" else device for index in range(1 + rollouts)]
     with Fleet(
-        backend, [places[0]] * actors, places[1:], rebuild_group=rebuild_group,
-        **device_argument(backend, device),
-    ) as fleet:  # fmt: skip
+        backend, [places[0]] * actors, places[1:], rebuild_group=rebuild_group, device=device
+    ) as fleet:
         for version, source in enumerate([*sources(device), "tiny", "tiny"], 1):
             fleet.sync(source, version)
-
-
-def device_argument(backend: str, device: str) -> dict[str, Any]:
-    """The constructor's device, for the backends that have one."""
-    return {} if backend == "naive" else {"device": device}
 
 
 def colocated(device: str, rollouts: int) -> None:
@@ -101,7 +96,7 @@ def colocated(device: str, rollouts: int) -> None:
     require(device)
     require_backend("naive", device)
     place = one_device(device)
-    with Fleet("naive", [place], [place] * rollouts) as fleet:
+    with Fleet("naive", [place], [place] * rollouts, device=device) as fleet:
         for version, source in enumerate([*sources(device), "tiny"], 1):
             fleet.sync(source, version)
 
@@ -111,7 +106,7 @@ def overwritten_source(device: str, backend: str) -> None:
     require(device)
     require_backend(backend, device)
     place = one_device(device)
-    with Fleet(backend, [place], [place], **device_argument(backend, device)) as fleet:
+    with Fleet(backend, [place], [place], device=device) as fleet:
         for version in (1, 2, 3):
             fleet.sync("tiny", version, send=(True,), every=(True,))
 
@@ -121,7 +116,7 @@ def flat_memory(device: str, backend: str, syncs: int) -> None:
     require(device)
     require_backend(backend, device)
     place = one_device(device)
-    with Fleet(backend, [place], [place], **device_argument(backend, device)) as fleet:
+    with Fleet(backend, [place], [place], device=device) as fleet:
         for version in range(1, 6):
             fleet.sync("tiny", version)
         before = fleet.ask("resources")
@@ -142,9 +137,7 @@ def killed_midway(device: str, backend: str) -> None:
     require(device)
     require_backend(backend, device)
     place = one_device(device)
-    with Fleet(
-        backend, [place], [place] * 2, bucket_size=64 << 10, **device_argument(backend, device)
-    ) as fleet:
+    with Fleet(backend, [place], [place] * 2, bucket_size=64 << 10, device=device) as fleet:
         fleet.sync("tiny", 1)
         began = time.monotonic()
         try:
@@ -182,7 +175,9 @@ def permuted_devices(device: str) -> None:
         views += [("1,0", "cuda:1"), ("0,1", "cuda:0")]
     for (seen, place), (other_seen, other_place) in itertools.permutations(views, 2):
         environments = [{"CUDA_VISIBLE_DEVICES": seen}, {"CUDA_VISIBLE_DEVICES": other_seen}]
-        with Fleet("naive", [place], [other_place], environments=environments) as fleet:
+        with Fleet(
+            "naive", [place], [other_place], environments=environments, device=device
+        ) as fleet:
             fleet.sync("tiny", 1)
 
 
@@ -193,9 +188,7 @@ def expandable_segments(device: str, backend: str) -> None:
     place = one_device(device)
     for pair in itertools.product((False, True), repeat=2):
         environments = [{"PYTORCH_CUDA_ALLOC_CONF": f"expandable_segments:{on}"} for on in pair]
-        with Fleet(
-            backend, [place], [place], environments=environments, **device_argument(backend, device)
-        ) as fleet:
+        with Fleet(backend, [place], [place], environments=environments, device=device) as fleet:
             fleet.sync("tiny", 1)
             fleet.sync("tiny", 2)
 
@@ -212,24 +205,28 @@ def nccl_on_one_device(device: str) -> None:
         raise Skipped(f"NCCL {'.'.join(map(str, version))} refuses two ranks on one GPU; {due} may")
     require_backend("nccl", device)
     environments = [{"NCCL_MULTI_RANK_GPU_ENABLE": "1"}] * 2
-    old = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE")
-    os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"  # build_topology runs in this process
-    try:
-        with Fleet(
-            "nccl", ["cuda:0"], ["cuda:0"], environments=environments, device="cuda", seconds=90
-        ) as fleet:
-            try:
-                fleet.sync("tiny", 1)
-            except ValueError as error:
-                if "0 and 1" not in str(error):
-                    raise AssertionError(f"refused without naming both ranks: {error}") from error
-                raise Skipped(f"the topology refuses it: {error}") from error
-            fleet.sync("qwen", 2)
-    finally:
-        if old is None:
-            del os.environ["NCCL_MULTI_RANK_GPU_ENABLE"]
+    with Fleet(
+        "nccl", ["cuda:0"], ["cuda:0"], environments=environments, device="cuda", seconds=90
+    ) as fleet:
+        fleet.sync("tiny", 1)
+        fleet.sync("qwen", 2)
+
+
+def nccl_refuses_one_device(device: str) -> None:
+    """Two NCCL ranks on one GPU that were not told to share it: refused with both ranks named."""
+    require(device)
+    if device != "cuda":
+        raise Skipped("two NCCL ranks on one device need a GPU")
+    require_backend("nccl", device)
+    environments = [{"NCCL_MULTI_RANK_GPU_ENABLE": "0"}] * 2
+    with Fleet("nccl", ["cuda:0"], ["cuda:0"], environments=environments, device="cuda") as fleet:
+        try:
+            fleet.sync("tiny", 1)
+        except TopologyError as error:
+            if "group ranks 0 and 1" not in str(error):
+                raise AssertionError(f"refused without naming both ranks: {error}") from error
         else:
-            os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = old
+            raise AssertionError("two NCCL ranks on one GPU were accepted")
 
 
 def device_memory(device: str, backend: str, rollouts: int) -> None:
@@ -259,6 +256,7 @@ def _scenarios() -> Iterator[Scenario]:
         yield Scenario(f"segments-{backend}", expandable_segments, {"backend": backend})
     yield Scenario("permuted-devices", permuted_devices)
     yield Scenario("nccl-one-device", nccl_on_one_device)
+    yield Scenario("nccl-refuses-one-device", nccl_refuses_one_device)
     for backend, rollouts in itertools.product(("nixl", "mooncake"), (1, 2)):
         yield Scenario(
             f"memory-{backend}-{rollouts}",

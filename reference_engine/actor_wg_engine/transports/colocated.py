@@ -15,16 +15,19 @@ from actor_wg_engine import topology
 from actor_wg_engine.bucket_engine import BucketEngine
 from actor_wg_engine.contract import Capabilities, Kwargs, Weights
 from actor_wg_engine.errors import EngineError, TopologyError
-from actor_wg_engine.host import host_id
-from actor_wg_engine.host_ring import HostRing, RingListener, RingReader
+from actor_wg_engine.host import device_id, host_id
+from actor_wg_engine.host_ring import SLOTS, HostRing, RingListener, RingReader
 from actor_wg_engine.link import Link
 from actor_wg_engine.registry import CheckpointEngineRegistry
 from actor_wg_engine.relay import RelayLink
+from actor_wg_engine.ring_memory import Memory
 from actor_wg_engine.topology import Relay
 from actor_wg_engine.waiting import AbortFlag, Deadline
 from actor_wg_engine.wire import Stream
 
-STAGING_BYTES = 4 << 20
+#: On a CPU what stays in the cache is fastest; on a GPU few large buckets are.
+STAGING_BYTES = {"cpu": 4 << 20, "cuda": 64 << 20}
+_SLOTS = {"cpu": SLOTS, "cuda": 2}
 
 
 @CheckpointEngineRegistry.register("naive")
@@ -34,12 +37,16 @@ class ColocatedCheckpointEngine(BucketEngine):
     Args:
         bucket_size: upper bound of a bucket in bytes.
         is_master: this is the engine of actor rank 0.
-        staging_bytes: the buckets are this large at most; what stays in the cache is fastest.
+        device: where the buckets are, "cpu" or "cuda"; by default on a GPU where there is one.
+        staging_bytes: the buckets are this large at most; see `STAGING_BYTES`.
         **kwargs: as `BucketEngine`.
+
+    Raises:
+        ValueError: a size that makes no sense, or another device.
     """
 
     capabilities = Capabilities(
-        devices=("cpu",),
+        devices=("cpu", "cuda"),
         keeps_group=True,
         can_abort=True,
         survives_receiver_loss=True,
@@ -53,19 +60,25 @@ class ColocatedCheckpointEngine(BucketEngine):
         bucket_size: int,
         is_master: bool = False,
         *,
-        staging_bytes: int = STAGING_BYTES,
+        device: str | None = None,
+        staging_bytes: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(bucket_size, is_master, **kwargs)
-        self._staging = min(bucket_size, staging_bytes)
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if self.device.type not in STAGING_BYTES:
+            raise ValueError(f"device is {device!r}; backend 'naive' knows 'cpu' and 'cuda'")
+        self._staging = min(bucket_size, staging_bytes or STAGING_BYTES[self.device.type])
+        self._memory: Memory | None = None
         self._listener: RingListener | None = None
         self._put_down: Weights | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Name the host and the socket where readers connect."""
+        """Name host, device, and the socket where readers connect."""
         if self._listener is None:
             self._listener = RingListener()
-        return {"host": host_id(), "ring": self._listener.name}
+        device = device_id(self.device.type)
+        return {"host": host_id(), "ring": self._listener.name, "device": device}
 
     def withdraw(self) -> None:
         """Stop listening."""
@@ -80,7 +93,7 @@ class ColocatedCheckpointEngine(BucketEngine):
         """Make the source the owner of the buckets and all rollout workers its readers.
 
         Raises:
-            TopologyError: an empty world, or a rollout worker on another host than the source.
+            TopologyError: an empty world, or a rollout worker on another host or GPU than the source.
         """
         topology.check_worlds(actor_wg_world_size, rollout_world_size, metadata)
         entries = topology.members(actor_wg_world_size, metadata)
@@ -89,6 +102,12 @@ class ColocatedCheckpointEngine(BucketEngine):
                 raise TopologyError(
                     f"rollout worker {rank - 1} is on host {entry['host']}, the source on "
                     f"{entries[0]['host']}; backend 'naive' needs one host: use 'nccl' across hosts"
+                )
+            if entry["device"] != entries[0]["device"]:
+                raise TopologyError(
+                    f"rollout worker {rank - 1} is on {entry['device'] or 'a CPU'}, the source on "
+                    f"{entries[0]['device'] or 'a CPU'}; backend 'naive' needs one device: use 'nccl' "
+                    "across GPUs, or give all workers the same engine_kwargs device"
                 )
         common = topology.common_kwargs(entries)
         common["ring"] = [entries[0]["ring"]] * len(entries)
@@ -108,10 +127,14 @@ class ColocatedCheckpointEngine(BucketEngine):
     ) -> Link:
         """Wait for the readers, or connect to the owner."""
         if rank > 0:
-            return RingReader(0, ring, rank, stream, flag, deadline)
+            return RingReader(0, ring, rank, stream, flag, deadline, self.device)
         relay = Relay(readers=tuple(range(1, world_size)))
-        memory = HostRing.open(self._listener, relay.readers, stream, self._staging, flag, deadline)
-        return RelayLink(rank, relay, memory, None, None, flag)
+        memory = self._memory or Memory.create(_SLOTS[self.device.type], self._staging, self.device)
+        if self.device.type != "cpu":
+            # Kept for the next group: the driver wants it mapped by nobody when it is freed.
+            self._memory = memory
+        shared = HostRing.open(self._listener, relay.readers, stream, memory, flag, deadline)
+        return RelayLink(rank, relay, shared, None, None, flag)
 
     def send_weights(  # type: ignore[override]
         self, weights: Weights, global_steps: int | None = None

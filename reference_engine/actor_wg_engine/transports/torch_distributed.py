@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from actor_wg_engine import topology
-from actor_wg_engine.broadcast import BroadcastLink, open_group
+from actor_wg_engine.broadcast import BroadcastLink, nccl_shares_devices, open_group
 from actor_wg_engine.bucket_engine import BucketEngine
 from actor_wg_engine.contract import Capabilities, Kwargs
 from actor_wg_engine.errors import EngineError, TopologyError
@@ -21,6 +21,7 @@ from actor_wg_engine.link import Link
 from actor_wg_engine.registry import CheckpointEngineRegistry
 from actor_wg_engine.relay import Pair, RelayLink
 from actor_wg_engine.rendezvous import Rendezvous, c10d, listen
+from actor_wg_engine.ring_memory import Memory
 from actor_wg_engine.topology import Relay
 from actor_wg_engine.waiting import AbortFlag, Deadline
 from actor_wg_engine.wire import Stream
@@ -96,6 +97,7 @@ class TorchDistributedCheckpointEngine(BucketEngine):
             "device_type": self.device,
             "collective": self._collective,
             "device": device_id(self.device),
+            "shares_device": self.device == "cuda" and nccl_shares_devices(),
         }
 
     def withdraw(self) -> None:
@@ -121,7 +123,11 @@ class TorchDistributedCheckpointEngine(BucketEngine):
             raise TopologyError(
                 f"the workers use {' and '.join(kinds)}; set device to one of them for all"
             )
-        topology.check_devices(entries, "the broadcast")
+        topology.check_devices(
+            entries,
+            "the broadcast",
+            " (NCCL 2.30 and newer can, slowly, with NCCL_MULTI_RANK_GPU_ENABLE=1 in both workers)",
+        )
         common = topology.common_kwargs(entries)
         relays = topology.relay([entry["host"] for entry in entries])
         if entries[0].get("collective"):
@@ -164,7 +170,12 @@ class TorchDistributedCheckpointEngine(BucketEngine):
         deepest = 3 * self.bucket_size // self._staging
         slots = min(_CHAIN_SLOTS, max(SLOTS, deepest)) if upstream or downstream else SLOTS
         host_ring = HostRing.open(
-            self._listener, relay.readers, stream, self._staging, flag, deadline, slots
+            self._listener,
+            relay.readers,
+            stream,
+            Memory.create(slots, self._staging),
+            flag,
+            deadline,
         )
         return RelayLink(rank, relay, host_ring, upstream, downstream, flag)
 
