@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Sequence
 from typing import NoReturn
@@ -78,6 +79,8 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     text = "where weights live, repeatable (default: a GPU where there is one, else the CPU)"
     add("--device", action="append", choices=("cpu", "cuda", "npu"), default=[], help=text)
     add("--checks", default="", metavar="IDS", help="conformance checks, such as B,C18")
+    text = "settings for the engine's constructor, as engine_kwargs gives them"
+    add("--engine-kwargs", type=_object, default="{}", metavar="JSON", help=text)
     text = "seconds for all checks of one class (default: %(default)g)"
     add("--deadline", type=_seconds, default=900.0, metavar="S", help=text)
     add("--static", action="store_true", help="import nothing, run no conformance test")
@@ -120,6 +123,16 @@ def _target(text: str) -> str:
     module, colon, name = text.partition(":")
     if not (colon and name.isidentifier() and all(p.isidentifier() for p in module.split("."))):
         raise argparse.ArgumentTypeError(f"{text!r} does not read module:Class")
+    return text
+
+
+def _object(text: str) -> str:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
     return text
 
 

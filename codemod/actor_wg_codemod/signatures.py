@@ -1,6 +1,6 @@
 """What verl 0.9's classes take and how verl calls them: data for `actor-wg verify`.
 
-Source: the wheels 0.9.0 and 0.9.1, read with ast; `tests/codemod/test_signatures.py` compares every
+Source: the wheels 0.9.0 and 0.9.1, read with ast; `tests/codemod/test_verification_signatures.py` compares every
 line with them. Paths are relative to the package's folder.
 """
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from actor_wg_codemod import renames
+from actor_wg_codemod.discovery import UsageError
 from actor_wg_codemod.verdict_rows import Row, Status
 from actor_wg_codemod.verification import Candidate
 
@@ -40,6 +41,7 @@ class Wishes:
     Args:
         devices: where weights live; "auto" is a GPU where there is one, else the CPU.
         checks: letters or ids of the conformance checks; all of them when empty.
+        engine_kwargs: settings for the engine's constructor, as a JSON object.
         against: what answers `import verl`: auto, engine or verl.
         deadline: seconds for all checks of one class.
         import_deadline: seconds for importing it.
@@ -48,6 +50,7 @@ class Wishes:
 
     devices: Sequence[str] = ("auto",)
     checks: str = ""
+    engine_kwargs: str = "{}"
     against: str = "auto"
     deadline: float = 900.0
     import_deadline: float = 120.0
@@ -63,7 +66,11 @@ def missing_extra() -> str:
 
 
 def try_out(candidates: Sequence[Candidate], wishes: Wishes) -> Iterator[Row]:
-    """Rows for every candidate, or one that says why there are none."""
+    """Rows for every candidate, or one that says why there are none.
+
+    Raises:
+        UsageError: the wishes name a check that does not exist.
+    """
     reason = missing_extra()
     if reason:
         title = "engines and managers pass the conformance checks"
@@ -112,6 +119,8 @@ class _Attempt:
         if self.candidate.project != self.candidate.root:
             command += ["--root", self.candidate.project]
         command += ["--device", self.device, "--against", self.wishes.against]
+        if self.candidate.kind == "engine":
+            command += ["--engine-kwargs", self.wishes.engine_kwargs]
         if self.wishes.checks and self.candidate.kind == "engine":
             command += ["--checks", self.wishes.checks]
         path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -152,6 +161,8 @@ class _Attempt:
             if kind == "end":
                 self._ended = True
                 return
+            if kind == "usage":
+                raise UsageError(str(event.get("reason", "")))
             if kind in ("absent", "broken"):
                 status = Status.SKIPPED if kind == "absent" else Status.FAILED
                 yield self._row(IMPORT, status, str(event.get("reason", "")))

@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace, settings: Settings, say: Callable[[str], 
         wishes = trying_out.Wishes(
             devices=tuple(arguments.device) or ("auto",),
             checks=arguments.checks,
+            engine_kwargs=arguments.engine_kwargs,
             against=arguments.against,
             deadline=arguments.deadline,
             say=(lambda _: None) if arguments.quiet else say,

@@ -3,10 +3,12 @@
 `python -m actor_wg_engine.verify TARGET` is what `actor-wg verify` starts for each class, under a
 deadline. What the user's code prints goes to standard error. The lines, in order:
 
+    {"event": "usage", "reason": "..."}            --checks names none; nothing follows
     {"event": "imported", "against": "..."}        the class is there
     {"event": "absent", "reason": "..."}           what it needs is not installed; nothing follows
     {"event": "broken", "reason": "..."}           importing it raised; nothing follows
-    {"event": "result", "id", "title", "status", "reason", "seconds"}     one for each check
+    {"event": "result", "id", "title", "status", "reason", "seconds"}     one for each check; what
+                                                   cannot be constructed (I1) is asked nothing more
     {"event": "end"}                               all checks have run
 """
 
@@ -21,13 +23,17 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from actor_wg_engine.conformance.factory import EngineFactory
 
 STANDIN = Path(__file__).parent / "conformance" / "standin"
 _ACCELERATOR = re.compile(
     r"\b(CUDA|NVIDIA|libcuda|nvrtc|cupy|nccl\w*Error|torch_npu|npu|ibverbs|RDMA)\b", re.IGNORECASE
 )
 Emit = Callable[..., None]
+CONSTRUCTION = "I1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", action="append", default=[], metavar="DIR", help="import from it")
     parser.add_argument("--device", choices=("cpu", "cuda", "npu", "auto"), default="auto")
     parser.add_argument("--checks", metavar="IDS", help="letters or ids, such as B,C18")
+    parser.add_argument("--engine-kwargs", metavar="JSON", default="{}", help="its settings")
     parser.add_argument("--against", choices=("auto", "engine", "verl"), default="auto")
 
 
@@ -46,7 +53,15 @@ def run_verify(arguments: argparse.Namespace) -> int:
     Returns:
         0 when everything that was asked could be tried, whatever came of it.
     """
+    settings = json.loads(arguments.engine_kwargs)
     emit = _take_standard_output()
+    problem = _unknown_checks(arguments.checks)
+    if problem:
+        emit(event="usage", reason=f"--checks: {problem}")
+        return 0
+    if arguments.device != "auto" and not _has(arguments.device):
+        emit(event="absent", reason=f"there is no {arguments.device} device here")
+        return 0
     against = _prepare_imports(arguments.root, arguments.against)
     if not against:
         emit(event="absent", reason="verl is not installed, and --against verl asks for it")
@@ -55,11 +70,32 @@ def run_verify(arguments: argparse.Namespace) -> int:
     if reason:
         emit(event="absent" if absent else "broken", reason=reason)
         return 0
-    device = _device() if arguments.device == "auto" else arguments.device
+    device = arguments.device
+    if device == "auto":
+        device = "cuda" if _has("cuda") else "cpu"
     emit(event="imported", against=against, device=device)
-    _run_checks(arguments.kind, arguments.target, device, arguments.checks, emit)
+    _run_checks(arguments, device, settings, emit)
     emit(event="end")
     return 0
+
+
+def _unknown_checks(only: str | None) -> str:
+    from actor_wg_engine.conformance.catalog import load
+
+    try:
+        load(only)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _has(device: str) -> bool:
+    import torch
+
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    if device == "npu":
+        return importlib.util.find_spec("torch_npu") is not None
+    return device == "cpu" or torch.cuda.is_available()
 
 
 def _take_standard_output() -> Emit:
@@ -135,28 +171,31 @@ def _add_parent_of(name: str, roots: Sequence[str]) -> bool:
     return False
 
 
-def _device() -> str:
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def check_construction(factory: EngineFactory) -> None:
+    """It can be constructed with bucket_size= and its settings."""
+    factory(bucket_size=1 << 20)
 
 
-def _run_checks(kind: str, target: str, device: str, only: str | None, emit: Emit) -> None:
+def _run_checks(
+    arguments: argparse.Namespace, device: str, settings: dict[str, Any], emit: Emit
+) -> None:
     from actor_wg_engine import verify_managers
-    from actor_wg_engine.conformance.catalog import load
+    from actor_wg_engine.conformance.catalog import Check, load
     from actor_wg_engine.conformance.factory import EngineFactory
     from actor_wg_engine.conformance.results import Status
     from actor_wg_engine.conformance.runner import EngineNotFoundError, Runner
 
-    if kind == "manager":
+    target = arguments.target
+    if arguments.kind == "manager":
         factory: EngineFactory = verify_managers.ManagerFactory(
             verify_managers.ENGINE, manager=target
         )
         checks = verify_managers.checks()
     else:
-        factory = EngineFactory(target, device)
-        checks = load(only)
+        factory = EngineFactory(target, device, settings)
+        title = str(check_construction.__doc__).rstrip(".")
+        checks = [Check(CONSTRUCTION, title, _importable(check_construction), False, 60.0)]
+        checks += load(arguments.checks)
     try:
         runner = Runner(factory)
     except EngineNotFoundError as error:
@@ -169,6 +208,10 @@ def _run_checks(kind: str, target: str, device: str, only: str | None, emit: Emi
             lacking = _lacking(reason, device) if status in (Status.FAILED, Status.ADVISORY) else ""
             if lacking:
                 status, reason = Status.SKIPPED, lacking
+            elif one.id == CONSTRUCTION and status is Status.FAILED and not settings:
+                if "unexpected keyword" not in reason:
+                    status = Status.SKIPPED
+                    reason = f"{reason.splitlines()[0]} (--engine-kwargs JSON gives it settings)"
             emit(
                 event="result",
                 id=result.id,
@@ -177,16 +220,26 @@ def _run_checks(kind: str, target: str, device: str, only: str | None, emit: Emi
                 reason=reason,
                 seconds=round(result.seconds, 2),
             )
+            if one.id == CONSTRUCTION and status is not Status.PASSED:
+                return
+
+
+def _importable(function: Callable[..., None]) -> Any:
+    """A function of this module as other processes find it, also where this module is `__main__`."""
+    from importlib import import_module
+
+    return getattr(import_module("actor_wg_engine.verify"), function.__name__)
 
 
 def _lacking(reason: str, device: str) -> str:
     """What this machine lacks, where that is why a check did not pass; else empty."""
     first = reason.partition("\n")[0]
+    telling = next((line for line in reason.splitlines() if _ACCELERATOR.search(line)), "")
     missing = re.search(r"No module named '([\w.]+)'", first)
     if missing and missing[1].partition(".")[0] not in sys.modules:
         return f"it imports {missing[1]} on the way, which is not installed here"
-    if device == "cpu" and _ACCELERATOR.search(reason):
-        return f"needs an accelerator that is not here: {first}"
+    if device == "cpu" and telling:
+        return f"needs an accelerator that is not here: {telling.strip()}"
     return ""
 
 
