@@ -64,8 +64,8 @@ class Analysis:
             return False
         from actor_wg_codemod import document_sites
 
-        names, data = self.project.vocabulary, self._bytes(path)
-        if document_sites.may_have_sites(path, data, names, naming=self.naming):
+        data = self._bytes(path)
+        if document_sites.may_have_sites(path, data, self.project, naming=self.naming):
             return True
         return self.advice and path.endswith(".ipynb") and self._may_block(path)
 
@@ -141,7 +141,9 @@ class Analysis:
         found: list[Finding] = []
         if not known or path in project.connected:
             found = Sites(self.evaluator, module).findings()
-        if self.naming and (not known or (path in project.connected or project.speaks_of_engine(path))):
+        if self.naming and (
+            not known or (path in project.connected or project.speaks_of_engine(path))
+        ):
             from actor_wg_codemod.naming import Naming
 
             found += Naming(self.evaluator, module, found).findings()

@@ -15,6 +15,7 @@ from actor_wg_codemod.values import ClassValue
 
 if TYPE_CHECKING:
     from actor_wg_codemod.evaluate import Evaluator
+    from actor_wg_codemod.project import Project
     from actor_wg_codemod.renames import Vocabulary
 
 Judge = Callable[[Module], list[Finding]]
@@ -25,15 +26,19 @@ _TARGET = b"_target_"
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:[.:]\w+)+")
 
 
-def may_have_sites(path: str, data: bytes, names: Vocabulary, *, naming: bool) -> bool:
+def may_have_sites(path: str, data: bytes, project: Project, *, naming: bool) -> bool:
     """Whether a document can have findings, by its bytes."""
+    names = project.vocabulary
     kind = documents.kind(path)
     if kind == "yaml":
         return _TARGET in data and names.group.encode() in data
     words = [word.encode() for word in names.table]
     if kind == "notebook":
-        words.append(renames.WITHDRAWN_KEYWORD.encode())
-    elif kind not in MARKUP or not naming:
+        plain = data.replace(b'\\"', b'"')
+        if renames.MANAGER.encode() in data or (naming and renames.ENGINE.encode() in data):
+            return any(word in data for word in (*words, renames.WITHDRAWN_KEYWORD.encode()))
+        return project.may_have_sites(plain)
+    if kind not in MARKUP or not naming:
         return False
     return any(word in data for word in words)
 

@@ -18,6 +18,11 @@ KEEP_FILES = 4000
 """Trees up to this many Python files stay in memory while they are analyzed."""
 BUFFER = 1 << 20
 
+_GAP = rb"(?:\s|\\|#[^\n]*\n)*"
+_DOT_BEFORE = re.compile(rb"\." + _GAP + rb"\Z")
+_EQUALS_AFTER = re.compile(_GAP + rb"[=:](?!=)")
+_CONFIGURATIONS = (b"onfig", b"cfg", renames.VERL.encode())
+_QUOTES = (b'"', b"'")
 _ENGINE = renames.ENGINE.encode()
 _MANAGER_HINT = renames.MANAGER_NAME_HINTS[0].encode()
 _REPLICAS = renames.MANAGER_PARAMETERS[2].encode()
@@ -153,9 +158,35 @@ class Project:
     def _sited(self, path: str) -> bool:
         """Whether a file holds an old name in one of the forms that can be a site."""
         data = self._peek(path)
-        if path in self._scan.old and (self._site.search(data) or self._takes_group(data)):
+        if path in self._scan.old and (self.may_have_sites(data) or self._takes_group(data)):
             return True
         return _ENGINE in data and _REPLICAS in data and self._withdrawn.search(data) is not None
+
+    def may_have_sites(self, data: bytes) -> bool:
+        """Whether the group's or the size's old name stands in a text as a keyword, attribute or string.
+
+        Each place is looked at by itself: a pattern for all forms has to try every byte.
+        """
+        group = self.vocabulary.group.encode()
+        tail = self.vocabulary.size.encode()[len(group) :]
+        at = data.find(group)
+        while at >= 0:
+            end = at + len(group)
+            before, after = data[at - 1 : at], data[end : end + 1]
+            if data.startswith(tail, end) and not before.isalnum() and before != b"_":
+                return True
+            if not (before.isalnum() or before == b"_" or after.isalnum() or after == b"_"):
+                quoted = before in _QUOTES and (after in _QUOTES or b"attrgetter" in data)
+                if before and quoted:
+                    return True
+                dotted_at = _DOT_BEFORE.search(data, max(0, at - 200), at)
+                if dotted_at is None:
+                    if _EQUALS_AFTER.match(data, end):
+                        return True
+                elif not data.endswith(_CONFIGURATIONS, 0, dotted_at.start()):
+                    return True
+            at = data.find(group, end)
+        return False
 
     def _takes_group(self, data: bytes) -> bool:
         """Whether a constructor has the group's name in its parameters or, at most, in its body."""
@@ -178,16 +209,6 @@ class Project:
         words = [renames.ENGINE, renames.ENGINE_PACKAGE, "checkpoint_manager", self.vocabulary.size]
         words += [root.rpartition(".")[2] + "." for root in self.named_roots]
         return tuple(word.encode() for word in words)
-
-    @cached_property
-    def _site(self) -> re.Pattern[bytes]:
-        names = self.vocabulary
-        group = names.group
-        gap = r"(?:\s|\\|#[^\n]*\n)*"
-        return re.compile(
-            rf"(?<![\w.]){group}{gap}[=:](?!=)|(?<!onfig)(?<!cfg)(?<!{renames.VERL})\.{gap}{group}\b|"
-            rf"[\"']{group}[\"'.]|\b{names.size}\b".encode(),
-        )
 
     @cached_property
     def _withdrawn(self) -> re.Pattern[bytes]:
