@@ -78,6 +78,11 @@ class Vocabulary:
         }
 
     @property
+    def since(self) -> str:
+        """When verl has the names that the old ones become."""
+        return "before verl 0.9" if self.reverse else "since verl 0.9"
+
+    @property
     def release(self) -> str:
         """The releases of verl that use the names that the old ones become."""
         return f"{VERL} < 0.9" if self.reverse else f"{VERL} >= 0.9"

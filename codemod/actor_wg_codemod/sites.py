@@ -148,7 +148,7 @@ class Sites:
             )
         elif Taking.MANUAL in takings:
             problem = (
-                f"{callee} needs {new}= on verl >= 0.9, but what it calls reads or binds the name itself; "
+                f"{callee} needs {new}= on {self.names.release}, but what it calls reads or binds the name itself; "
                 f"change that function first, then this keyword."
             )
         elif self._both(call, new, place):
@@ -177,10 +177,10 @@ class Sites:
     def _keyword_report(self, word: str, node: ast.AST, callee: str, *, proven: bool) -> None:
         new = self.names.table[word]
         if word == self.names.group:
-            message = f"{callee} takes {new}= since verl 0.9; {word}= raises TypeError."
+            message = f"{callee} takes {new}= {self.names.since}; {word}= raises TypeError."
             self._report("AWG001", node, word, message, proven=proven)
         else:
-            message = f"{callee} takes {new}= since verl 0.9; {word}= raises TypeError."
+            message = f"{callee} takes {new}= {self.names.since}; {word}= raises TypeError."
             self._report("AWG011", node, word, message, proven=proven)
 
     def _serve(
@@ -329,17 +329,17 @@ class Sites:
             if self.guards.serves_both(module.chain_to(node), module, new):
                 continue
             if Taking.OTHER in takings or Taking.MANUAL in takings or both:
-                why = f"The key {word} reaches {callee}, which needs {new} on verl >= 0.9; a person has to change both together."
+                why = f"The key {word} reaches {callee}, which needs {new} on {self.names.release}; a person has to change both together."
                 self._manual(node, word, why)
             elif word == self.names.group:
-                message = f"The key {word} reaches {callee}, which takes {new} since verl 0.9."
+                message = f"The key {word} reaches {callee}, which takes {new} {self.names.since}."
                 self._report("AWG001", node, word, message, proven=proven)
             else:
                 kimi = any(
                     isinstance(t, Library) and t.name == "kimi_init"
                     for t in self.ev.forwarding.targets(call, place)
                 )
-                message = f"The key {word} reaches {callee}, which takes {new} since verl 0.9."
+                message = f"The key {word} reaches {callee}, which takes {new} {self.names.since}."
                 self._report("AWG013" if kimi else "AWG011", node, word, message, proven=proven)
 
     # Attributes
@@ -405,13 +405,13 @@ class Sites:
         new = self.names.table[word]
         written = isinstance(getattr(node, "ctx", None), ast.Store)
         if word == self.names.size:
-            return f"The Kimi engine keeps it as .{new} since verl 0.9."
+            return f"The Kimi engine keeps it as .{new} {self.names.since}."
         if written:
             return (
-                f"The manager keeps its worker group as .{new} since verl 0.9; "
+                f"The manager keeps its worker group as .{new} {self.names.since}; "
                 f"writing .{word} makes a dead attribute and changes nothing."
             )
-        return f"The manager keeps its worker group as .{new} since verl 0.9; .{word} raises AttributeError."
+        return f"The manager keeps its worker group as .{new} {self.names.since}; .{word} raises AttributeError."
 
     def attribute_verdict(
         self, receiver: ast.expr, place: Place, word: str
@@ -490,7 +490,7 @@ class Sites:
         if len(managers) < len(leaves):
             return Taking.MANUAL, (
                 f"{info.name} is a base of {managers[0].name}, a manager, and of a class that is none; "
-                f"verl >= 0.9 keeps the group as .{self.names.table[word]} in the manager only."
+                f"{self.names.release} keeps the group as .{self.names.table[word]} in the manager only."
             )
         verdicts = {self._owned(Instance(c), word)[0] for c in managers}
         return (
@@ -525,7 +525,7 @@ class Sites:
                 if self._stores_other(current, binding):
                     return (
                         f"{current.name} stores something other than the worker group as .{word}; rename that "
-                        f"attribute first, since verl >= 0.9 keeps the group as .{new}."
+                        f"attribute first, since {self.names.release} keeps the group as .{new}."
                     )
         return ""
 
@@ -655,7 +655,7 @@ class Sites:
         if not verdicts or verdicts == {None}:
             return
         if None in verdicts or Taking.MANUAL in verdicts:
-            message = f"This reads .{word} of a manager, which is .{self.names.table[word]} since verl 0.9, and of something else."
+            message = f"This reads .{word} of a manager, which is .{self.names.table[word]} {self.names.since}, and of something else."
             self._manual(node, word, message)
         else:
             message = self._attribute_message(node, word)
@@ -706,12 +706,12 @@ class Sites:
         if owner is not None:
             verdict, _ = self.attribute_verdict(owner, place, word)
             if verdict in (Taking.OURS, Taking.MANUAL):
-                message = f"This reads the manager's attributes by name; on verl >= 0.9 the key is {new}, rename it by hand."
+                message = f"This reads the manager's attributes by name; on {self.names.release} the key is {new}, rename it by hand."
                 self._serve(chain, new, lambda: self._manual(node, word, message), owner)
             return
         for value in self.ev.evaluate(holder, place):
             if isinstance(value, Mock) and value.aspect == "arguments" and word == self.names.group:
-                message = f"The patched manager is called with {new}= on verl >= 0.9."
+                message = f"The patched manager is called with {new}= on {self.names.release}."
                 self._report("AWG001", node, word, message)
                 return
             if (
@@ -720,7 +720,7 @@ class Sites:
                 and word == self.names.size
             ):
                 if self.ev.link.roles(value.topology).kimi:
-                    message = f"The Kimi engine's topology has the key {new} since verl 0.9."
+                    message = f"The Kimi engine's topology has the key {new} {self.names.since}."
                     self._serve(chain, new, lambda m=message: self._report("AWG013", node, word, m))  # type: ignore[misc]
                     return
         self._kwargs_key(chain, holder, node, word, place)
@@ -755,7 +755,7 @@ class Sites:
         new = self.names.table[word]
         if word == self.names.size:
             if self._is_kimi_init(function):
-                message = f"The Kimi engine's topology passes {new} since verl 0.9."
+                message = f"The Kimi engine's topology passes {new} {self.names.since}."
                 self._report("AWG013", node, word, message)
             return
         if kwargs_use_of(self.ev, function, node, word) != "key":
@@ -764,7 +764,7 @@ class Sites:
             function, word
         ):
             message = (
-                f"These keywords are forwarded to the manager and {word} is read from them here; on verl >= 0.9 "
+                f"These keywords are forwarded to the manager and {word} is read from them here; on {self.names.release} "
                 f"callers pass {new}: rename the key and its callers together."
             )
             self._serve(chain, new, lambda: self._manual(node, word, message))
@@ -790,7 +790,7 @@ class Sites:
     def _kimi_key(self, chain: Chain, node: ast.AST, word: str) -> None:
         if word == self.names.size and self.ev.kimi.holds(node):
             message = (
-                f"A Kimi engine's init_process_group takes {self.names.new_size} since verl 0.9, "
+                f"A Kimi engine's init_process_group takes {self.names.new_size} {self.names.since}, "
                 "so its topology has to say it."
             )
             self._serve(
@@ -818,7 +818,7 @@ class Sites:
         elif name == renames.INIT_METHOD and owner is not None:
             if self.ev.link.is_kimi(owner) and self.ev.kimi.unclear(owner):
                 message = (
-                    f"The parameter {word}: it has to be {self.names.new_size} on verl >= 0.9 together with the key "
+                    f"The parameter {word}: it has to be {self.names.new_size} on {self.names.release} together with the key "
                     f"of the topology, and who writes that key for {owner.name} cannot be seen; rename both by hand."
                 )
                 self._manual(node, word, message)
@@ -905,11 +905,11 @@ class Sites:
         new = self.names.table[word]
         renaming: Renaming = self.ev.forwarding.locals.rename(place.scope, word, new)
         if code == "AWG002":
-            what = f"verl constructs managers with {new}= since 0.9, so {owner} raises TypeError"
+            what = f"verl constructs managers with {new}= {self.names.since}, so {owner} raises TypeError"
         elif getattr(place.scope.node, "name", "") == renames.INIT_METHOD:
-            what = f"a Kimi topology passes {new} since verl 0.9 and {owner} raises TypeError"
+            what = f"a Kimi topology passes {new} {self.names.since} and {owner} raises TypeError"
         else:
-            what = f"verl calls this by position and {owner} runs, but keyword callers pass {new} since 0.9"
+            what = f"verl calls this by position and {owner} runs, but keyword callers pass {new} {self.names.since}"
         if renaming.problem is not None:
             if proven or self.ev.project.mentions_verl:
                 self._manual(
