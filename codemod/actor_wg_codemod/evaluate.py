@@ -443,13 +443,37 @@ class Evaluator:
         return values
 
     def _decorated(self, value: Value, node: ast.AST, place: Place) -> Values:
-        for decorator in getattr(node, "decorator_list", []):
+        decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+        for decorator in decorators:
             target = decorator.func if isinstance(decorator, ast.Call) else decorator
             if (path_of(target) or "").rpartition(".")[2] == "remote":
                 values = self.evaluate(target, place)
                 if any(isinstance(v, External) and v.name == "ray.remote" for v in values):
                     return frozenset({Remote(value)})
-        return frozenset({value})
+        wrapper = self.wrapper(decorators, place)
+        return frozenset({value if wrapper is None else wrapper})
+
+    def wrapper(self, decorators: list[ast.expr], place: Place) -> Function | None:
+        """The inner function of the project's decorator that callers deal with instead of what it decorates.
+
+        A decorator is looked through unless its inner function takes a renamed keyword as a parameter of
+        its own, or is known to give back something of its own.
+        """
+        for decorator in decorators:
+            for known in self.evaluate(decorator, place):
+                if not isinstance(known, Function) or known.module.is_stub:
+                    continue
+                for inner in self.function_result(known):
+                    if isinstance(inner, Function) and self._stands_before(inner):
+                        return inner
+        return None
+
+    def _stands_before(self, inner: Function) -> bool:
+        arguments = inner.node.args
+        named = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        if any(a.arg in self.names.table for a in named):
+            return True
+        return not any(isinstance(v, (Unknown, Nothing)) for v in self.function_result(inner))
 
     def _imported(self, module: Module, binding: Binding) -> Values:
         alias, statement = binding.node, binding.statement

@@ -553,6 +553,9 @@ class Linker:
         node = binding.node
         assert isinstance(node, DEFS)
         function = Function(binding.place.scope.module, node, binding.place, info, bound=True)
+        wrapper = self.ev.wrapper(node.decorator_list, binding.place)
+        if wrapper is not None:
+            return frozenset({wrapper})
         for decorator in node.decorator_list:
             last = (path_of(decorator) or "").rpartition(".")[2]
             if last in ("property", "cached_property", "abstractproperty", "getter"):
@@ -590,6 +593,19 @@ class Linker:
         target = fields[index].target
         assert isinstance(target, ast.Name)
         return self._own_attribute(info, target.id, Instance(info))
+
+    def metaclass_call(self, info: ClassInfo) -> Function | None:
+        """The `__call__` of the project's metaclass that a construction goes through."""
+        for current in self.mro(info):
+            for keyword in current.node.keywords if current.node is not None else ():
+                if keyword.arg != "metaclass" or current.place is None:
+                    continue
+                for meta in self.ev.evaluate(keyword.value, current.place):
+                    for known in self.mro(meta.info) if isinstance(meta, ClassValue) else ():
+                        method = self.own_method(known, "__call__")
+                        if method is not None:
+                            return method
+        return None
 
     def self_assignments(self, info: ClassInfo, name: str) -> list[Binding]:
         """The places in a class's methods that assign `self.name`."""
