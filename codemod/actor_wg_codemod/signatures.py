@@ -7,6 +7,7 @@ line with them. Paths are relative to the package's folder.
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -263,6 +264,15 @@ def signature(owner: str, method: str, release: str) -> Signature | None:
     return None
 
 
-def calls_of(owner: str, method: str) -> list[VerlCall]:
-    """How verl calls a method that subclasses of `owner` override."""
-    return [call for call in CALLS if (call.owner, call.method) == (owner, method)]
+def worst(failing: Collection[str], wanted: str) -> str | None:
+    """The release to name for something that fails in some: where it starts to, if it does in `wanted`.
+
+    What fails only in later releases than the wanted one has the first of them; what fails only in
+    earlier ones has none.
+    """
+    if wanted in failing:
+        first = RELEASES.index(wanted)
+        while first and RELEASES[first - 1] in failing:
+            first -= 1
+        return RELEASES[first]
+    return next((release for release in RELEASES if release > wanted and release in failing), None)

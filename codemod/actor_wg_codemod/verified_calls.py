@@ -150,19 +150,22 @@ class ProjectCalls:
         proven: bool,
         check: str,
     ) -> Verdict:
+        found: dict[str, tuple[str, str]] = {}
         seen = False
         for release in signatures.RELEASES:
             known = signatures.signature(owner, method, release) or signatures.signature(
                 renames.ENGINE, method, release
             )
-            if known is None:
-                continue
-            seen = True
-            problem = misfit(known.arguments, shape, bound=1)
-            if problem is not None:
-                latest = release == signatures.LATEST
-                where = f"{known.owner} of verl {release if latest else '>= ' + release}"
-                return self._unbound(check, node, subject, where, problem, proven, release)
+            problem = known and misfit(known.arguments, shape, bound=1)
+            seen = seen or known is not None
+            if known is not None and problem:
+                found[release] = (known.owner, problem)
+        release = signatures.worst(found, self.release)
+        if release is not None:
+            latest = release == signatures.LATEST
+            where, problem = found[release]
+            where = f"{where} of verl {release if latest else '>= ' + release}"
+            return self._unbound(check, node, subject, where, problem, proven, release)
         if not seen:
             why = f"verl's {owner}.{method} is not in the table of signatures"
             return Verdict(check, node, Status.SKIPPED, subject, why)

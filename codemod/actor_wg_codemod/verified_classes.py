@@ -63,13 +63,12 @@ class Classes:
     def verdicts(self, info: ClassInfo) -> Iterator[Verdict]:
         """What is to say about a class; nothing where it has to do with none of verl's."""
         for kin in self.kin(info):
-            judged: set[str] = set()
+            found: dict[str, Verdict] = {}
             for call in signatures.CALLS:
-                if call.owner == kin.owner and call.method not in judged:
-                    for verdict in self._override(info, kin, call):
-                        if verdict.status is not Status.PASSED:
-                            judged.add(call.method)
-                        yield verdict
+                for verdict in self._override(info, kin, call) if call.owner == kin.owner else ():
+                    if found.setdefault(call.method, verdict).status is Status.PASSED:
+                        found[call.method] = verdict
+            yield from found.values()
             if kin.owner == renames.ENGINE:
                 yield from self._protocol(info, kin)
                 yield from self._parameter_names(info, kin)
@@ -219,22 +218,27 @@ class Classes:
     def _init(self, info: ClassInfo, kin: Kin, init: Function, owner: str) -> Iterator[Verdict]:
         subject = f"{info.name}.{renames.INIT_METHOD}"
         check = NCCL if owner == signatures.NCCL else ENGINES
+        problems: dict[str, tuple[str, str]] = {}
         for release in signatures.RELEASES:
             known = signatures.signature(owner, renames.INIT_METHOD, release)
             if known is None or known.arguments.kwarg is not None:
                 continue
             words = tuple(a.arg for a in known.arguments.args[1:])
             problem = misfit(init.node.args, Shape(0, words), bound=bound_parameters(init))
-            if problem is None:
-                continue
-            reason = (
-                f"{owner}.{renames.TOPOLOGY_METHOD} of verl {_since(release)}, which it inherits, hands over "
-                f"{', '.join(words)}; {renames.INIT_METHOD} {problem}. Take these names, or **kwargs."
-            )
-            yield Verdict(check, init.node, self._status(kin.proven, release), subject, reason)
+            if problem is not None:
+                problems[release] = (problem, ", ".join(words))
+        release = signatures.worst(problems, self.release)
+        if release is None:
+            if signatures.signature(owner, renames.INIT_METHOD, self.release) is not None:
+                yield Verdict(check, init.node, Status.PASSED, subject)
             return
-        if signatures.signature(owner, renames.INIT_METHOD, self.release) is not None:
-            yield Verdict(check, init.node, Status.PASSED, subject)
+        problem, handed = problems[release]
+        method = f"{owner}.{renames.TOPOLOGY_METHOD} of verl {_since(release)}"
+        reason = (
+            f"{method}, which it inherits, hands over {handed}, and {renames.INIT_METHOD} {problem}. "
+            "Take these names, or **kwargs."
+        )
+        yield Verdict(check, init.node, self._status(kin.proven, release), subject, reason)
 
     def _outer_nccl(self, info: ClassInfo) -> bool:
         """Whether verl's NCCL engine, from outside the tree, is among the bases."""

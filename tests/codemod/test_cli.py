@@ -252,7 +252,7 @@ def test_a_rule_is_its_section_of_the_documentation():
     assert rules.section(text, "AWG003") is None
 
 
-@pytest.mark.parametrize("command", ["verify", "bench"])
+@pytest.mark.parametrize("command", ["bench"])
 def test_without_the_engine_its_commands_say_how_to_install_it(command, monkeypatch):
     monkeypatch.setitem(sys.modules, "actor_wg_engine.cli", None)
     monkeypatch.setitem(sys.modules, "actor_wg_engine", None)
