@@ -22,6 +22,7 @@ DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 OPENERS = (ast.Module, ast.ClassDef, *FUNCTIONS, *COMPREHENSIONS)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+CAUGHT: dict[type[ast.AST], str] = {ast.MatchAs: "capture", ast.ExceptHandler: "handler"}
 PARAMETER_FIELDS = frozenset({"posonlyargs", "args", "vararg", "kwonlyargs", "kwarg"})
 _LINE_END = re.compile(r"\r\n|\n|\r")
 MANY = 24
@@ -71,7 +72,8 @@ class Place:
 class Binding:
     """What introduces a name (or a dotted path) at one point of a scope.
 
-    `kind` is one of param, import, def, class, value, each, enter, augment, delete, opaque.
+    `kind` is one of param, import, def, class, value, annotated, each, enter, augment, delete, capture,
+    handler, opaque.
     `unpack` are the indexes into `value` where the target is part of a tuple.
     """
 
@@ -383,7 +385,7 @@ class Module:
         if isinstance(node, ast.ClassDef) and node.name == name:
             return Binding("class", name, node, self.place(chain))
         if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name == name:
-            kind = "capture" if isinstance(node, ast.MatchAs) else "opaque"
+            kind = CAUGHT.get(type(node), "opaque")
             return Binding(kind, name, node, self.place(chain))
         if isinstance(node, ast.MatchMapping) and node.rest == name:
             return Binding("opaque", name, node, self.place(chain))
@@ -424,6 +426,9 @@ class Module:
             elif isinstance(node, ast.withitem):
                 end = _end(node.context_expr)
                 return self._store("enter", chain, name, node.context_expr, unpack, depth, end)
+            elif type(node).__name__ == "TypeAlias":
+                value: ast.expr = node.value  # type: ignore[attr-defined]
+                return self._store("value", chain, name, value, unpack, depth, _end(node))
             elif isinstance(node, ast.Delete):
                 return self._store("delete", chain, name, None, unpack, depth, _end(node))
             elif isinstance(node, ast.stmt):

@@ -15,6 +15,7 @@ from actor_wg_codemod.bindings import (
     first_parameter,
     path_of,
 )
+from actor_wg_codemod.project import dotted
 from actor_wg_codemod.values import (
     OTHER,
     UNKNOWN,
@@ -24,9 +25,11 @@ from actor_wg_codemod.values import (
     External,
     Foreign,
     Function,
+    Giver,
     Instance,
     Library,
     Mock,
+    ModuleValue,
     Nothing,
     Other,
     Partial,
@@ -37,23 +40,56 @@ from actor_wg_codemod.values import (
     Value,
     Values,
     elements,
+    given,
 )
 
 if TYPE_CHECKING:
     from actor_wg_codemod.evaluate import Evaluator
     from actor_wg_codemod.linking import ClassInfo
 
+PASSED_AWAITED = frozenset(
+    {
+        "asyncio.run",
+        "asyncio.wait_for",
+        "asyncio.shield",
+        "anyio.run",
+        "ray.get",
+        "contextlib.nullcontext",
+    }
+)
+"""They give what awaiting (or fetching) their first argument gives."""
+HOLDERS = frozenset(
+    {
+        "asyncio.create_task",
+        "asyncio.ensure_future",
+        "asyncio.run_coroutine_threadsafe",
+        "weakref.ref",
+        "weakref.ReferenceType",
+    }
+)
+"""They hold on to their first argument until they are asked for it."""
+APPLIERS = frozenset({"asyncio.to_thread", "anyio.to_thread.run_sync", "trio.to_thread.run_sync"})
+"""They call their first argument with the others."""
+METHODS = frozenset(
+    {
+        "submit",
+        "run_in_executor",
+        "create_task",
+        "run_until_complete",
+        "enter_context",
+        "enter_async_context",
+    }
+)
+"""Methods of executors, event loops and exit stacks, told by their names."""
 SAME_ELEMENTS = frozenset({"list", "tuple", "set", "frozenset", "iter", "reversed", "sorted"})
 ONE_ELEMENT = frozenset({"next", "min", "max"})
 PASSED_THROUGH = frozenset(
     {
         "copy.copy",
         "copy.deepcopy",
-        "asyncio.run",
         "weakref.proxy",
         "contextlib.closing",
         "contextlib.aclosing",
-        "contextlib.nullcontext",
         "itertools.chain",
         "itertools.cycle",
     }
@@ -69,6 +105,8 @@ LOADERS = frozenset(
     }
 )
 PATCHERS = frozenset({"unittest.mock.patch", "mock.patch"})
+KEYED = frozenset({"sorted", "min", "max", "itertools.groupby", "groupby", "heapq.nlargest"})
+MOST_STEPS = 8
 SPECCED = frozenset({"Mock", "MagicMock", "AsyncMock", "NonCallableMagicMock", "create_autospec"})
 
 
@@ -84,8 +122,31 @@ class Calls:
             return self._super(call, place)
         found: set[Value] = set()
         for callee in self.ev.evaluate(call.func, place):
-            found |= self._result(callee, call, place)
+            if isinstance(callee, Unknown) and callee.hint in METHODS:
+                found |= self._method_result(callee.hint, call, place)
+            else:
+                found |= self._result(callee, call, place)
         return frozenset(found) or UNKNOWN
+
+    def _method_result(self, name: str, call: ast.Call, place: Place) -> Values:
+        index = 1 if name == "run_in_executor" else 0
+        if len(call.args) <= index or isinstance(call.args[index], ast.Starred):
+            return UNKNOWN
+        argument = call.args[index]
+        if name in ("enter_context", "enter_async_context"):
+            return self.entered(argument, place)
+        values = self.ev.evaluate(argument, place)
+        if name == "run_until_complete":
+            return given(values)
+        if name == "create_task":
+            return frozenset({Giver(given(values))})
+        return frozenset({Giver(self._applied(values, call, place))})
+
+    def _applied(self, callees: Values, call: ast.Call, place: Place) -> Values:
+        """What a library gives that calls what it was given."""
+        known = (Function, ClassValue, Partial, Giver)
+        results = (self._result(c, call, place) for c in callees if isinstance(c, known))
+        return given(frozenset().union(*results)) or UNKNOWN
 
     def _result(self, callee: Value, call: ast.Call, place: Place) -> Values:
         if isinstance(callee, External):
@@ -114,7 +175,7 @@ class Calls:
             return self._library(callee, call, place)
         if isinstance(callee, Other):
             return OTHER
-        return UNKNOWN
+        return callee.items if isinstance(callee, Giver) else UNKNOWN
 
     def _arguments(self, call: ast.Call, place: Place) -> list[Values]:
         return [self.ev.evaluate(a, place) for a in call.args if not isinstance(a, ast.Starred)]
@@ -135,13 +196,20 @@ class Calls:
         if name in ("typing.cast", "typing_extensions.cast") and first is not None:
             return self.ev.annotation(first, place)
         if name in ("importlib.import_module", "builtins.__import__") and first is not None:
-            dotted = self.text(first, place)
-            return self.ev.import_module(dotted, place.scope.module.path) if dotted else UNKNOWN
+            return self._imported(call, place)
         if name in LOADERS and first is not None:
-            dotted = self.text(first, place)
-            return self.ev.by_name(dotted, place.scope.module.path) if dotted else UNKNOWN
+            target = self.text(first, place)
+            return self.ev.by_name(target, place.scope.module.path) if target else UNKNOWN
         if name in PASSED_THROUGH and first is not None:
             return self.ev.evaluate(first, place)
+        if name in PASSED_AWAITED and first is not None:
+            return given(self.ev.evaluate(first, place))
+        if name in HOLDERS and first is not None:
+            return frozenset({Giver(given(self.ev.evaluate(first, place)))})
+        if name in APPLIERS and first is not None:
+            return self._applied(self.ev.evaluate(first, place), call, place)
+        if name == "asyncio.gather":
+            return self._gathered(call, place)
         if name == "builtins.object.__new__" and first is not None:
             return self.ev.instances(self.ev.evaluate(first, place))
         if name.startswith("builtins."):
@@ -168,21 +236,82 @@ class Calls:
             return frozenset({Foreign(name)})
         return UNKNOWN
 
-    def text(self, node: ast.expr, place: Place) -> str | None:
-        """The string that an expression is, through one constant name."""
-        if isinstance(node, ast.Constant):
-            return node.value if isinstance(node.value, str) else None
+    def _gathered(self, call: ast.Call, place: Place) -> Values:
+        if any(isinstance(a, ast.Starred) for a in call.args):
+            parts = [
+                elements(self.ev.evaluate(a.value, place))
+                if isinstance(a, ast.Starred)
+                else self.ev.evaluate(a, place)
+                for a in call.args
+            ]
+            return frozenset({Container(given(frozenset().union(*parts)))})
+        return frozenset({Tuple(tuple(given(v) for v in self._arguments(call, place)))})
+
+    def literal(self, node: ast.expr, place: Place, depth: int = 0) -> ast.expr | None:
+        """The literal that an expression stands for, through names bound once and tables."""
+        if isinstance(node, (ast.Constant, ast.Dict, ast.Tuple, ast.List)):
+            return node
+        if depth > MOST_STEPS:
+            return None
         if isinstance(node, ast.Name):
+            if self.ev._wanted and self.ev._wanted[-1][0] == node.id:
+                return ast.Constant(self.ev._wanted[-1][1])
             module = place.scope.module
             home = module.resolve(place.scope, node.id)
             bindings = module.bindings(home, node.id) if home is not None else []
-            if len(bindings) == 1 and isinstance(bindings[0].value, ast.Constant):
-                value = bindings[0].value.value
-                return value if isinstance(value, str) else None
+            if len(bindings) != 1 or bindings[0].value is None:
+                return None
+            found = self.literal(bindings[0].value, bindings[0].place, depth + 1)
+            for index in bindings[0].unpack:
+                found = _item(found, ast.Constant(index))
+            return found if bindings[0].kind in ("value", "annotated") else None
+        if isinstance(node, ast.Subscript):
+            table = self.literal(node.value, place, depth + 1)
+            return _item(table, self.literal(node.slice, place, depth + 1))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("get", "pop") and node.args:
+                table = self.literal(node.func.value, place, depth + 1)
+                return _item(table, self.literal(node.args[0], place, depth + 1))
+        return None
+
+    def text(self, node: ast.expr, place: Place) -> str | None:
+        """The string that an expression is, through one constant name or a table of constants."""
+        if isinstance(node, ast.Name) and node.id in ("__name__", "__package__"):
+            return self._own_name(node.id, place)
+        if isinstance(node, ast.JoinedStr):
+            parts = [
+                self.text(p.value if isinstance(p, ast.FormattedValue) else p, place)
+                for p in node.values
+            ]
+            known = [p for p in parts if p is not None]
+            return "".join(known) if len(known) == len(parts) else None
+        if isinstance(node, (ast.Constant, ast.Name, ast.Subscript, ast.Call)):
+            value = self.literal(node, place)
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                return value.value
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             left, right = self.text(node.left, place), self.text(node.right, place)
             return left + right if left is not None and right is not None else None
         return None
+
+    @staticmethod
+    def _own_name(name: str, place: Place) -> str:
+        path = place.scope.module.path
+        package = path.endswith(("__init__.py", "__init__.pyi"))
+        own = dotted(path)
+        return own if package or name == "__name__" else own.rpartition(".")[0]
+
+    def _imported(self, call: ast.Call, place: Place) -> Values:
+        """The module that `import_module` gives, relative names considered."""
+        name = self.text(call.args[0], place)
+        if name is None:
+            return UNKNOWN
+        path = place.scope.module.path
+        if not name.startswith("."):
+            return self.ev.import_module(name, path)
+        rest = name.lstrip(".")
+        found = self.ev.project.relative(path, len(name) - len(rest), rest)
+        return UNKNOWN if found is None else frozenset({ModuleValue(rest, found)})
 
     def _builtin(self, name: str, call: ast.Call, place: Place) -> Values:
         values = self._arguments(call, place)
@@ -191,7 +320,7 @@ class Calls:
         if name == "getattr" and len(args) >= 2:
             word = self.text(args[1], place)
             if word is None and self.ev._wanted and isinstance(args[1], ast.Name):
-                word = self.ev._wanted[-1]
+                word = self.ev._wanted[-1][1]
             if word is None:
                 return UNKNOWN
             found = frozenset(v for value in values[0] for v in self.ev.member(value, word))
@@ -226,6 +355,12 @@ class Calls:
             return frozenset({Container(frozenset().union(*parts), mapping=True)})
         if name == "type" and len(values) == 1:
             return self._type(values[0])
+        if name == "type" and len(values) == 3:
+            bases = elements(values[1])  # a class made so constructs and holds as its bases do
+            return frozenset(v for v in bases if isinstance(v, ClassValue)) or UNKNOWN
+        if name == "vars" and len(values) == 1:
+            modules = (v for v in values[0] if isinstance(v, (ModuleValue, External)))
+            return frozenset(Library("module.dict", m) for m in modules) or UNKNOWN
         if name == "object":
             return OTHER
         if name == "super":
@@ -324,8 +459,8 @@ class Calls:
         if how == "" and call.args:
             if given > 1 or any(k.arg == "new" for k in call.keywords):
                 return None
-            dotted = self.text(call.args[0], place)
-            values = self.ev.by_name(dotted, place.scope.module.path) if dotted else UNKNOWN
+            target = self.text(call.args[0], place)
+            values = self.ev.by_name(target, place.scope.module.path) if target else UNKNOWN
         elif how == ".object" and len(call.args) >= 2:
             if given > 2:
                 return None
@@ -477,6 +612,10 @@ class Calls:
             attached = self.ev.link.attached(function, outer, module)
             if attached is not None:
                 return attached
+        if isinstance(function, ast.Lambda):
+            element = self._element(node, function, outer)
+            if element is not None:
+                return element
         if isinstance(function, DEFS):
             mocked = self._mock_parameter(node, function, outer)
             if mocked is not None:
@@ -485,6 +624,31 @@ class Calls:
             if fixture is not None:
                 return fixture
         return self.ev.link.from_callers(node, function, outer, module)
+
+    def _element(self, node: ast.arg, function: ast.Lambda, outer: Place) -> Values | None:
+        """What a lambda is called with by sorted, min, max, map, filter or a list's sort."""
+        steps = [n for n, _ in outer.chain if n is not function]
+        keyword = steps.pop() if isinstance(steps[-1], ast.keyword) else None
+        call, positional = steps[-1], function.args.args
+        if not isinstance(call, ast.Call) or node not in positional:
+            return None
+        index, over = positional.index(node), call.args
+        if isinstance(keyword, ast.keyword):
+            if keyword.arg != "key" or index:
+                return None
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "sort":
+                over = [call.func.value]
+            elif path_of(call.func) not in KEYED:
+                return None
+        elif path_of(call.func) in ("map", "filter") and over and over[0] is function:
+            over = over[1:]
+        else:
+            return None
+        if index >= len(over) or isinstance(over[index], ast.Starred):
+            return None
+        place = outer.scope.module.place(outer.chain[: [n for n, _ in outer.chain].index(call) + 1])
+        values = self.ev._filled(over[index], self.ev.evaluate(over[index], place), place)
+        return elements(values)
 
     def _mock_parameter(
         self, node: ast.arg, function: ast.FunctionDef | ast.AsyncFunctionDef, outer: Place
@@ -507,3 +671,17 @@ class Calls:
         if node.arg in arguments and arguments.index(node.arg) < len(patches):
             return patches[arguments.index(node.arg)]
         return None
+
+
+def _item(table: ast.expr | None, key: ast.expr | None) -> ast.expr | None:
+    """What a literal dict, tuple or list has under a literal key."""
+    if not isinstance(key, ast.Constant):
+        return None
+    if isinstance(table, ast.Dict):
+        for name, value in zip(table.keys, table.values, strict=True):
+            if isinstance(name, ast.Constant) and name.value == key.value:
+                return value
+    if isinstance(table, (ast.Tuple, ast.List)) and isinstance(key.value, int):
+        if -len(table.elts) <= key.value < len(table.elts):
+            return table.elts[key.value]
+    return None

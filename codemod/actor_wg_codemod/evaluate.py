@@ -38,6 +38,7 @@ from actor_wg_codemod.values import (
     External,
     Foreign,
     Function,
+    Giver,
     Instance,
     Library,
     Mock,
@@ -52,13 +53,25 @@ from actor_wg_codemod.values import (
     Value,
     Values,
     elements,
+    given,
 )
 
 BUILTINS = frozenset(dir(builtins))
 SHALLOW = 16
 """As many expressions inside one another leave the stack far from full."""
 CONTAINER_METHODS = frozenset(
-    {"values", "items", "get", "pop", "copy", "setdefault", "popitem", "keys", "popleft"}
+    {
+        "values",
+        "items",
+        "get",
+        "get_nowait",
+        "pop",
+        "copy",
+        "setdefault",
+        "popitem",
+        "keys",
+        "popleft",
+    }
 )
 FILLS = frozenset(
     {"append", "add", "appendleft", "insert", "extend", "update", "setdefault", "put", "put_nowait"}
@@ -101,8 +114,17 @@ HOLDING = frozenset(
         "OrderedDict",
         "defaultdict",
         "DefaultDict",
+        "Queue",
+        "LifoQueue",
+        "PriorityQueue",
+        "SimpleQueue",
     ]
 )
+GIVING = frozenset(
+    {"Future", "Task", "ContextVar", "ref", "ReferenceType", "ReadOnlyContextVar", "ObjectRef"}
+)
+ASKED = frozenset({"result", "get"})
+"""Methods by which a giver is asked for what it holds."""
 UNTYPED = frozenset(
     {
         "typing.Any",
@@ -133,7 +155,8 @@ class Evaluator:
         self._memo: dict[int, Values] = {}
         self._exports: dict[tuple[str, str], Values | None] = {}
         self._active: set[object] = set()
-        self._wanted: list[str] = []
+        self._wanted: list[tuple[str, str]] = []
+        """The parameter of each module `__getattr__` being looked into, and the name asked for."""
         self.words = tuple(self.names.table)
 
     # Modules
@@ -158,7 +181,7 @@ class Evaluator:
 
     def import_module(self, name: str, importer: str) -> Values:
         """What `import name` (the module itself) means in a file."""
-        path = self.project.resolve(name, importer)
+        path = self.project.modules.resolve(name, importer)
         if path is not None:
             return frozenset({ModuleValue(name, path)})
         return self.outside(name)
@@ -238,7 +261,7 @@ class Evaluator:
         return None
 
     def _submodule(self, folder: str, name: str) -> Values | None:
-        found = self.project.relative(folder + "x.py", 1, name)
+        found = self.project.modules.relative(folder + "x.py", 1, name)
         return None if found is None else frozenset({ModuleValue(name, found)})
 
     def _lazy(self, module: Module, name: str) -> Values | None:
@@ -248,7 +271,7 @@ class Evaluator:
             return None
         parameter = getter.args.args[0].arg
         found: set[Value] = set()
-        self._wanted.append(name)
+        self._wanted.append((parameter, name))
         memo, self._memo = self._memo, {}
         try:
             for value, place in self.returns(module, getter):
@@ -271,7 +294,6 @@ class Evaluator:
         finally:
             self._memo = memo
             self._wanted.pop()
-        del parameter
         return frozenset(found) or None
 
     def _with_stars(self, module: Module, name: str) -> list[Binding]:
@@ -331,8 +353,8 @@ class Evaluator:
 
     def _import_path(self, module: Module, node: ast.ImportFrom) -> str | None:
         if node.level:
-            return self.project.relative(module.path, node.level, node.module or "")
-        return self.project.resolve(node.module or "", module.path)
+            return self.project.modules.relative(module.path, node.level, node.module or "")
+        return self.project.modules.resolve(node.module or "", module.path)
 
     # Names
 
@@ -417,6 +439,10 @@ class Evaluator:
             return self._decorated(Function(module, node, place, owner), node, place)
         if binding.kind == "param" and isinstance(node, ast.arg):
             return self.calls.parameter(node, place)
+        if binding.kind == "handler" and isinstance(node, ast.ExceptHandler):
+            caught = self.evaluate(node.type, place) if node.type is not None else UNKNOWN
+            several = frozenset(v for v in caught if isinstance(v, (Tuple, Container)))
+            return self.instances((caught - several) | (elements(several) if several else several))
         if binding.kind == "capture" and isinstance(node, ast.MatchAs):
             return self._captured(node, place)
         if binding.kind == "annotated" and isinstance(binding.statement, ast.AnnAssign):
@@ -580,8 +606,6 @@ class Evaluator:
 
     def _evaluate(self, node: ast.expr, place: Place) -> Values:
         if isinstance(node, ast.Name):
-            if self._wanted and self._is_wanted(node, place):
-                return OTHER
             return narrow(self, node, self.name(node.id, place), place)
         if isinstance(node, ast.Attribute):
             return narrow(self, node, self._attribute(node, place), place)
@@ -590,7 +614,7 @@ class Evaluator:
         if isinstance(node, ast.Constant):
             return NOTHING if node.value is None else OTHER
         if isinstance(node, ast.Await):
-            return self.evaluate(node.value, place)
+            return given(self.evaluate(node.value, place))
         if isinstance(node, ast.IfExp):
             return self.evaluate(node.body, place) | self.evaluate(node.orelse, place)
         if isinstance(node, ast.BoolOp):
@@ -633,9 +657,6 @@ class Evaluator:
             return self.evaluate(node.value, place)
         return OTHER
 
-    def _is_wanted(self, node: ast.Name, place: Place) -> bool:
-        return False
-
     def _subscript(self, node: ast.Subscript, place: Place) -> Values:
         path = path_of(node)
         if path is not None:
@@ -651,9 +672,16 @@ class Evaluator:
                 if isinstance(operand, ast.Constant) and isinstance(operand.value, int)
                 else None
             )
+        key = None if isinstance(node.slice, ast.Slice) else self.calls.text(node.slice, place)
         found: set[Value] = set()
         for value in values:
-            if (
+            if key is not None and self._is_modules(value):
+                found |= self.import_module(key, place.scope.module.path)
+            elif key is not None and isinstance(value, Library) and value.name == "module.dict":
+                found |= self.member(value.receiver or Unknown(), key)
+            elif key is not None and isinstance(value, Instance):
+                found |= self.link.key(value.info, key)
+            elif (
                 isinstance(value, Tuple)
                 and isinstance(index, int)
                 and -len(value.items) <= index < len(value.items)
@@ -672,6 +700,10 @@ class Evaluator:
             elif isinstance(value, Other):
                 found.add(value)
         return frozenset(found) or UNKNOWN
+
+    @staticmethod
+    def _is_modules(value: Value) -> bool:
+        return isinstance(value, External) and value.name == "sys.modules"
 
     # Attributes
 
@@ -725,6 +757,8 @@ class Evaluator:
 
     def member(self, value: Value, name: str) -> Values:
         """What `value.name` can be."""
+        if isinstance(value, (ModuleValue, External)) and name == "__dict__":
+            return frozenset({Library("module.dict", value)})
         if isinstance(value, ModuleValue):
             found = self.export(value.path or "", name) if value.path is not None else None
             if found is not None:
@@ -741,6 +775,8 @@ class Evaluator:
             return self._remote(value, name)
         if isinstance(value, Mock):
             return self._mock(value, name)
+        if isinstance(value, Giver) and name in ASKED:
+            return frozenset({value})
         if isinstance(value, Container) and name in CONTAINER_METHODS:
             return frozenset({Library(f"container.{name}", value)})
         if isinstance(value, Partial) and name == "func":
@@ -829,6 +865,9 @@ class Evaluator:
             return None
         if node.id == "Self":
             return self._self_type(place)
+        bound = self._type_parameter(node.id, place)
+        if bound is not None:
+            return bound
         home = place.scope.module.resolve(place.scope, node.id)
         if home is None:
             return None
@@ -838,7 +877,9 @@ class Evaluator:
                 continue
             self._active.add(key)
             try:
-                if isinstance(value, (ast.Subscript, ast.BinOp)):
+                if isinstance(value, (ast.Subscript, ast.BinOp)) or (
+                    isinstance(value, ast.Constant) and isinstance(value.value, str)
+                ):
                     return self.annotation(value, where)
                 if isinstance(value, ast.Call):
                     called = (path_of(value.func) or "").rpartition(".")[2]
@@ -851,6 +892,15 @@ class Evaluator:
                         return self.annotation(value.args[1], where)
             finally:
                 self._active.discard(key)
+        return None
+
+    def _type_parameter(self, name: str, place: Place) -> Values | None:
+        """The bound of a type parameter of the functions and classes around: `def f[T: Manager](...)`."""
+        for holder, _ in reversed(place.chain):
+            for parameter in getattr(holder, "type_params", ()):
+                if parameter.name == name:
+                    bound = getattr(parameter, "bound", None)
+                    return UNKNOWN if bound is None else self.annotation(bound, place)
         return None
 
     def _self_type(self, place: Place) -> Values:
@@ -884,7 +934,9 @@ class Evaluator:
             items = self.annotation(parts[index], place)
             return frozenset({Container(items, mapping=head in MAPPINGS, declared=True)})
         if head == "Callable" and len(parts) == 2:
-            return UNKNOWN
+            return frozenset({Giver(self.annotation(parts[1], place))}) | UNKNOWN
+        if head in GIVING:
+            return frozenset({Giver(self.annotation(parts[0], place))})
         return self.annotation(node.value, place)
 
     # Containers that are filled bit by bit

@@ -44,6 +44,8 @@ OWN_ATTACH = frozenset(
     {"unittest", "mock", "pytest", "ray", "functools", "typing", "dataclasses", "builtins"}
 )
 
+TYPED_DICTS = frozenset({"typing.TypedDict", "typing_extensions.TypedDict"})
+
 
 @dataclass(eq=False)
 class ClassInfo:
@@ -285,7 +287,7 @@ class Linker:
         return frozenset(f for f in found if "." in f)
 
     def _dotted(self, info: ClassInfo) -> str:
-        from actor_wg_codemod.project import dotted
+        from actor_wg_codemod.module_names import dotted
 
         assert info.module is not None
         return f"{dotted(info.module.path)}.{info.name}"
@@ -521,7 +523,8 @@ class Linker:
             if binding.kind == "def" and isinstance(binding.node, DEFS):
                 found |= self._method(info, binding, isinstance(value, Instance))
             else:
-                found |= self.ev.bound(binding)
+                for known in self.ev.bound(binding):
+                    found |= self._described(known)
         for binding in self.self_assignments(info, name):
             found |= self.ev.bound(binding)
         if any(hasattr(v, "declared") and not v.declared for v in found) and info.scope is not None:
@@ -537,6 +540,14 @@ class Linker:
                     for v in found
                 }
         return frozenset(found)
+
+    def _described(self, value: Value) -> Values:
+        """What an object in a class body gives as an attribute: a descriptor's `__get__`, else itself."""
+        for current in self.mro(value.info) if isinstance(value, Instance) else ():
+            getter = self.own_method(current, "__get__")
+            if getter is not None:
+                return self.ev.function_result(getter)
+        return frozenset({value})
 
     def _fills(self, info: ClassInfo, name: str, place: Place) -> Values:
         found: set[Value] = set()
@@ -573,6 +584,21 @@ class Linker:
                         Function(function.module, first, binding.place, info, bound=True)
                     )
         return frozenset({function})
+
+    def key(self, info: ClassInfo, name: str) -> Values:
+        """What a TypedDict of the project has under a key."""
+        classes = self.mro(info)
+        typed = any(
+            isinstance(v, External) and v.name in TYPED_DICTS
+            for current in classes
+            for b in self.bases(current)
+            for v in b
+        )
+        for current in classes if typed else ():
+            found = self._own_attribute(current, name, Instance(current))
+            if found:
+                return found
+        return frozenset()
 
     def field(self, info: ClassInfo, index: int) -> Values:
         """What the field at a position of a NamedTuple of the project can be."""
@@ -740,17 +766,10 @@ class Linker:
             if path not in self.ev.project.files:
                 continue
             other = self.ev.module(path)
-            for chain in other.carriers(name) if other is not None else ():
-                node = chain[-1][0]
-                if (
-                    isinstance(node, DEFS)
-                    and node is not function
-                    and node.name == name
-                    and other is not None
-                ) and any(
-                    "fixture" in (path_of(d.func if isinstance(d, ast.Call) else d) or "")
-                    for d in node.decorator_list
-                ):
+            for carrier in other.carriers(name) if other is not None else ():
+                chain = _fixture_chain(carrier, name)
+                node = chain[-1][0] if chain else None
+                if other is not None and isinstance(node, DEFS) and node is not function:
                     return self._fixture_value(other, node, chain)
         return None
 
@@ -827,6 +846,22 @@ class Linker:
         if not calls or all(isinstance(v, (Unknown, Nothing)) for v in found):
             return None
         return frozenset(found)
+
+
+def _fixture_chain(chain: Chain, name: str) -> Chain:
+    """The chain of the fixture that a place defines under a name, its own or `name=`; else empty."""
+    node, by = chain[-1]
+    if isinstance(node, DEFS) and node.name == name:
+        decorators = [path_of(getattr(d, "func", d)) or "" for d in node.decorator_list]
+        return chain if any("fixture" in d for d in decorators) else ()
+    named = isinstance(node, ast.Constant) and node.value == name and by == "value"
+    if not named or len(chain) < 4:
+        return ()
+    (keyword, _), (call, where) = chain[-2], chain[-3]
+    if not isinstance(keyword, ast.keyword) or keyword.arg != "name":
+        return ()
+    decorates = isinstance(call, ast.Call) and where == "decorator_list"
+    return chain[:-3] if decorates and "fixture" in (path_of(call.func) or "") else ()  # type: ignore[attr-defined]
 
 
 def _argument(call: ast.Call, name: str, index: int | None, shift: int) -> ast.expr | None:

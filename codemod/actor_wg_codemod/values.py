@@ -167,6 +167,16 @@ class Tuple:
     items: tuple[frozenset[Value], ...]
 
 
+@dataclass(frozen=True)
+class Giver:
+    """A library's object that gives what it holds when it is called, awaited or asked for it.
+
+    Futures, tasks, context variables, weak references, and callables annotated with their result.
+    """
+
+    items: frozenset[Value]
+
+
 Value = (
     Unknown
     | Nothing
@@ -186,12 +196,21 @@ Value = (
     | Library
     | Container
     | Tuple
+    | Giver
 )
 Values = frozenset[Value]
 
 UNKNOWN: Values = frozenset({Unknown()})
 NOTHING: Values = frozenset({Nothing()})
 OTHER: Values = frozenset({Other()})
+
+
+def given(values: Values) -> Values:
+    """What awaiting such values gives; a coroutine stands for its result already."""
+    found: set[Value] = set()
+    for value in values:
+        found |= value.items if isinstance(value, Giver) else {value}
+    return frozenset(found)
 
 
 def elements(values: Values) -> Values:
