@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from actor_wg_engine.conformance.factory import EngineFactory
+    from actor_wg_engine.conformance.runner import Runner
 
 STANDIN = Path(__file__).parent / "conformance" / "standin"
 _ACCELERATOR = re.compile(
@@ -183,7 +184,7 @@ def _run_checks(
     from actor_wg_engine.conformance.catalog import Check, load
     from actor_wg_engine.conformance.factory import EngineFactory
     from actor_wg_engine.conformance.results import Status
-    from actor_wg_engine.conformance.runner import EngineNotFoundError, Runner
+    from actor_wg_engine.conformance.runner import EngineNotFoundError
 
     target = arguments.target
     if arguments.kind == "manager":
@@ -197,7 +198,7 @@ def _run_checks(
         checks = [Check(CONSTRUCTION, title, _importable(check_construction), False, 60.0)]
         checks += load(arguments.checks)
     try:
-        runner = Runner(factory)
+        runner = _runner(factory)
     except EngineNotFoundError as error:
         emit(event="broken", reason=str(error))
         return
@@ -222,6 +223,30 @@ def _run_checks(
             )
             if one.id == CONSTRUCTION and status is not Status.PASSED:
                 return
+
+
+def _runner(factory: EngineFactory) -> Runner:
+    """The processes behind the checks; a module that disturbs the one they are forked from is left to them.
+
+    Raises:
+        EngineNotFoundError: The class cannot be imported there.
+    """
+    from actor_wg_engine.conformance import nursery
+    from actor_wg_engine.conformance.runner import EngineNotFoundError, Runner
+
+    class Careful(Runner):
+        def __init__(self, factory: EngineFactory) -> None:
+            self.factory = factory
+            self._nursery = nursery.Nursery(["torch", "actor_wg_engine.conformance.session"])
+            reason = self.find(factory)
+            if reason:
+                self.close()
+                raise EngineNotFoundError(reason)
+
+    try:
+        return Runner(factory)
+    except RuntimeError:  # it prints on import, or ends the process
+        return Careful(factory)
 
 
 def _importable(function: Callable[..., None]) -> Any:
