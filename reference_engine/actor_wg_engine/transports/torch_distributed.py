@@ -130,7 +130,7 @@ class TorchDistributedCheckpointEngine(BucketEngine):
         )
         common = topology.common_kwargs(entries)
         relays = topology.relay([entry["host"] for entry in entries])
-        if entries[0].get("collective"):
+        if entries[0].get("collective", kinds[0] != "cpu"):
             # The collective library finds its own way; everybody meets at the store.
             relays = [Relay() for _ in entries]
         common["relay"] = relays
