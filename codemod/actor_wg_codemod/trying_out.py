@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from actor_wg_codemod import renames
+from actor_wg_codemod.candidates import Candidate
 from actor_wg_codemod.discovery import UsageError
 from actor_wg_codemod.verdict_rows import Row, Status
-from actor_wg_codemod.verification import Candidate
 
 DYNAMIC = "dynamic"
 IMPORT = "I0"

@@ -9,25 +9,29 @@ from dataclasses import dataclass, field
 from actor_wg_codemod import renames, signatures
 from actor_wg_codemod.analysis import Analysis
 from actor_wg_codemod.bindings import Module
+from actor_wg_codemod.call_binder import Binder
+from actor_wg_codemod.candidates import Candidate, Candidates
 from actor_wg_codemod.discovery import Tree
 from actor_wg_codemod.linking import ClassInfo
 from actor_wg_codemod.project import PYTHON
 from actor_wg_codemod.runner import Options, analyze, check
-from actor_wg_codemod.values import ClassValue
 from actor_wg_codemod.verdict_rows import Row, Status
-from actor_wg_codemod.verified_calls import CALLS, CONSTRUCTIONS, ProjectCalls
-from actor_wg_codemod.verified_classes import (
+from actor_wg_codemod.verdicts import (
+    CALLS,
+    CONSTRUCTIONS,
     ENGINES,
     MANAGERS,
     NCCL,
+    OLD_NAMES,
     REPLICAS,
     ROLLOUTS,
-    Classes,
     Verdict,
 )
+from actor_wg_codemod.verified_classes import Classes
+from actor_wg_codemod.verified_constructions import Constructions
+from actor_wg_codemod.verified_engine_calls import EngineCalls
 
 STATIC = "static"
-OLD_NAMES = "V1"
 TITLES = {
     OLD_NAMES: "no old name is left",
     CONSTRUCTIONS: "constructions of a manager bind",
@@ -55,32 +59,6 @@ _SHORTEST = 4
 """Shorter aliases stand in every file."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A class for the dynamic half: an engine or a manager of the project that can be imported.
-
-    Args:
-        kind: "engine" or "manager".
-        root: the folder to import from, absolute.
-        project: the project's own folder, which is imported from after that.
-        module: the module's dotted name there.
-        name: the class's name.
-        named: verl itself constructs it: a setting names the manager's class.
-    """
-
-    kind: str
-    root: str
-    project: str
-    module: str
-    name: str
-    named: bool = False
-
-    @property
-    def target(self) -> str:
-        """`module:Class`."""
-        return f"{self.module}:{self.name}"
-
-
 @dataclass
 class Static:
     """What the static half came to."""
@@ -98,6 +76,7 @@ def verify(tree: Tree, options: Options, release: str) -> Static:
     result.unread = any(row.status is Status.FAILED and not row.line for row in result.rows)
     found: dict[str, list[Row]] = {check_id: [] for check_id in TITLES if check_id != OLD_NAMES}
     judge = _Judge(analysis, release)
+    finder = Candidates(analysis.evaluator)
     for target in tree.targets:
         module = judge.module(target.path)
         if module is None:
@@ -106,7 +85,7 @@ def verify(tree: Tree, options: Options, release: str) -> Static:
             row = _row(verdict, target.shown)
             if row not in found[row.check]:
                 found[row.check].append(row)
-        result.candidates += judge.candidates(module)
+        result.candidates += finder.of(module, judge.classes.classes(module))
     for check_id, rows in found.items():
         result.rows += rows or [_none(check_id)]
     return result
@@ -141,7 +120,9 @@ class _Judge:
         self.ev = analysis.evaluator
         self.classes = Classes(self.ev, release)
         self._engines: list[ClassInfo] | None = None
-        self.calls = ProjectCalls(self.ev, release, self.engines)
+        binder = Binder(self.ev, release)
+        self.constructions = Constructions(self.ev, binder)
+        self.calls = EngineCalls(self.ev, binder, self.engines)
         self.paths = self._concerned()
 
     def _concerned(self) -> frozenset[str]:
@@ -204,60 +185,13 @@ class _Judge:
         """Everything that is to say about a module."""
         for info in self.classes.classes(module):
             yield from self.classes.verdicts(info)
+        yield from self.constructions.verdicts(module)
         yield from self.calls.verdicts(module)
-
-    def candidates(self, module: Module) -> Iterator[Candidate]:
-        """The engines and managers of a module that can be tried out."""
-        if module.is_stub or _in_tests(module.path):
-            return
-        for info in self.classes.classes(module):
-            kind = self._kind(info)
-            if kind and self._exported(module, info):
-                folder, name = self._importable(module.path)
-                top = self.project.root
-                named = self.ev.link.roles(info).named
-                yield Candidate(kind, str(top / folder), str(top), name, info.name, named)
-
-    def _exported(self, module: Module, info: ClassInfo) -> bool:
-        """Whether the module has the class under its name, also one that a function of it makes."""
-        if info.place is not None and info.place.scope is module.scope:
-            return True
-        found = self.ev.export(module.path, info.name) or ()
-        return any(isinstance(v, ClassValue) and v.info is info for v in found)
-
-    def _kind(self, info: ClassInfo) -> str:
-        link = self.ev.link
-        roles = link.roles(info)
-        if info.verl in (renames.MANAGER, renames.ENGINE, "CheckpointEngineWithCache"):
-            return ""
-        if roles.manager and roles.proven:
-            return "manager"
-        if link.is_engine(info) and (link.registered(info) or not link.subclasses(info)):
-            mixin = not roles.engine and not link.registered(info)
-            return "" if mixin else "engine"
-        return ""
-
-    def _importable(self, path: str) -> tuple[str, str]:
-        """(the folder to import from, the dotted name there) of a file."""
-        parts = path.rpartition(".")[0].split("/")
-        if parts[-1] == "__init__":
-            parts.pop()
-        start = len(parts) - 1 if parts else 0
-        while start > 0 and f"{'/'.join(parts[:start])}/__init__.py" in self.project.files:
-            start -= 1
-        return "/".join(parts[:start]), ".".join(parts[start:])
 
 
 def _whole(names: set[str]) -> re.Pattern[bytes] | None:
     words = "|".join(map(re.escape, sorted(names)))
     return re.compile(rf"\b(?:{words})\b".encode()) if words else None
-
-
-def _in_tests(path: str) -> bool:
-    *folders, name = path.split("/")
-    return (
-        name.startswith("test_") or name == "conftest.py" or bool({"tests", "test"} & set(folders))
-    )
 
 
 def _row(verdict: Verdict, shown: str) -> Row:

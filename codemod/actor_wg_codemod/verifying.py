@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod import trying_out, verdict_rows, verification
+from actor_wg_codemod.candidates import Candidate
 from actor_wg_codemod.discovery import discover
 from actor_wg_codemod.progress import wants_color
 from actor_wg_codemod.runner import Options
-from actor_wg_codemod.verification import Candidate
 
 if TYPE_CHECKING:
     import argparse

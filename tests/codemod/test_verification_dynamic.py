@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from actor_wg_codemod.candidates import Candidate
 from actor_wg_codemod.trying_out import Wishes, missing_extra, try_out
 from actor_wg_codemod.verdict_rows import Row, Status
-from actor_wg_codemod.verification import Candidate
 from helpers import FIXTURES, run
 
 needs_the_engine = pytest.mark.skipif(
