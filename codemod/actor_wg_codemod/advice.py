@@ -97,10 +97,10 @@ def _through(evaluator: Evaluator, name: str, importer: str) -> str:
     Such modules are left unparsed, since they have nothing to do with verl: their text has to do.
     """
     module, _, member = name.rpartition(".")
-    path = evaluator.project.resolve(module, importer) if module else None
+    path = evaluator.project.modules.resolve(module, importer) if module else None
     if path is None:
         owner, _, alias = module.rpartition(".")
-        path = evaluator.project.resolve(owner, importer) if owner else None
+        path = evaluator.project.modules.resolve(owner, importer) if owner else None
         pattern = (
             r"^[ \t]*import ray"
             + ("" if alias == "ray" else rf"[ \t]+as[ \t]+{alias}")

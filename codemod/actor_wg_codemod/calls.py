@@ -15,7 +15,7 @@ from actor_wg_codemod.bindings import (
     first_parameter,
     path_of,
 )
-from actor_wg_codemod.project import dotted
+from actor_wg_codemod.module_names import dotted
 from actor_wg_codemod.values import (
     OTHER,
     UNKNOWN,
@@ -310,7 +310,7 @@ class Calls:
         if not name.startswith("."):
             return self.ev.import_module(name, path)
         rest = name.lstrip(".")
-        found = self.ev.project.relative(path, len(name) - len(rest), rest)
+        found = self.ev.project.modules.relative(path, len(name) - len(rest), rest)
         return UNKNOWN if found is None else frozenset({ModuleValue(rest, found)})
 
     def _builtin(self, name: str, call: ast.Call, place: Place) -> Values:

@@ -1,16 +1,16 @@
-"""Which files a project has, which of them can matter, and how module names map to files."""
+"""Which files a project has and which of them can matter."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from actor_wg_codemod import renames
+from actor_wg_codemod.module_names import ModuleNames, dotted
 from actor_wg_codemod.renames import Vocabulary
 
 PYTHON = (".py", ".pyi")
@@ -62,7 +62,7 @@ class Project:
         self.unreadable: dict[str, str] = {}
         self._bytes: dict[str, bytes] = {}
         self._folder = f"{root}/"
-        self._resolved: dict[tuple[str, str], str | None] = {}
+        self.modules = ModuleNames(root.name, self.files, self.python)
         self._mentions: dict[str, tuple[str, ...]] = {}
 
     # Reading
@@ -270,10 +270,6 @@ class Project:
             found.update(re.findall(rb"[\"'=](?:\w+[.:])+([A-Z]\w*[a-z]\w*)[\"']", data))
         return frozenset(found - {b"None", b"True", b"False"})
 
-    def _holds_any(self, path: str, words: set[bytes]) -> bool:
-        data = self._peek(path)
-        return any(word in data for word in words)
-
     @cached_property
     def _unproven_calls(self) -> frozenset[str]:
         """Files in which something unknown may be called with the manager's keywords."""
@@ -382,117 +378,6 @@ class Project:
             if setting in data and path.endswith((".yaml", ".yml", ".sh", ".bash")):
                 named.append(path)
         return said, named
-
-    # Module names
-
-    def resolve(self, name: str, importer: str) -> str | None:
-        """The file (or namespace folder, with a final slash) that `import name` reaches, if in the project."""
-        folder = importer.rpartition("/")[0]
-        key = (name, folder)
-        if key not in self._resolved:
-            self._resolved[key] = self._resolve(name, folder)
-        return self._resolved[key]
-
-    def _resolve(self, name: str, folder: str) -> str | None:
-        head = name.partition(".")[0]
-        bases = self._tops.get(head)
-        if not bases:
-            return None
-        above = folder + "/"
-        ranked = sorted(
-            bases, key=lambda b: (not above.startswith(b), -len(_common(b, above)), len(b), b)
-        )
-        relative = name.replace(".", "/")
-        folders = None
-        for base in ranked:
-            found = self._file(base + relative)
-            if found:
-                return found
-            if folders is None and f"{base}{relative}/" in self._folders:
-                folders = f"{base}{relative}/"
-        return folders
-
-    def _file(self, stem: str) -> str | None:
-        if self._root_package and (stem + "/").startswith(self._root_package):
-            stem = stem[len(self._root_package) :]
-            if not stem:
-                return "__init__.py"
-        for tail in ("/__init__.py", ".py", "/__init__.pyi", ".pyi"):
-            if stem + tail in self.files:
-                return stem + tail
-        return None
-
-    @cached_property
-    def _root_package(self) -> str:
-        return f"{self.root.name}/" if "__init__.py" in self.files else ""
-
-    @cached_property
-    def _folders(self) -> frozenset[str]:
-        found: set[str] = set()
-        for path in self.python:
-            folder = path.rpartition("/")[0]
-            while folder and folder + "/" not in found:
-                found.add(folder + "/")
-                folder = folder.rpartition("/")[0]
-        return frozenset(found)
-
-    @cached_property
-    def _tops(self) -> dict[str, tuple[str, ...]]:
-        """Top-level import name -> source roots ('' or 'src/') below which it stands."""
-        found: dict[str, set[str]] = defaultdict(set)
-        for folder in {"", *self._folders}:
-            if folder and (folder + "__init__.py" in self.files):
-                continue
-            found_here = self._children.get(folder, ())
-            for child in found_here:
-                found[child].add(folder)
-        if self._root_package:
-            found[self.root.name].add("")
-        return {name: tuple(bases) for name, bases in found.items()}
-
-    @cached_property
-    def _children(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = defaultdict(set)
-        for path in self.python:
-            folder, _, name = path.rpartition("/")
-            found[folder + "/" if folder else ""].add(name.rpartition(".")[0])
-        for folder in self._folders:
-            parent, _, name = folder[:-1].rpartition("/")
-            found[parent + "/" if parent else ""].add(name)
-        return found
-
-    def relative(self, path: str, level: int, module: str) -> str | None:
-        """The file or namespace folder that `from ..module import` in `path` names."""
-        folder = path.rpartition("/")[0]
-        for _ in range(level - 1):
-            if not folder:
-                return None
-            folder = folder.rpartition("/")[0]
-        stem = "/".join(part for part in (folder, module.replace(".", "/")) if part)
-        found = (
-            self._file(stem) if stem else ("__init__.py" if "__init__.py" in self.files else None)
-        )
-        if found:
-            return found
-        folder = stem + "/" if stem else ""
-        return folder if not folder or folder in self._folders else None
-
-
-def dotted(path: str) -> str:
-    """`a/b/c.py` -> `a.b.c`, `a/b/__init__.py` -> `a.b`."""
-    stem = path.rpartition(".")[0]
-    if stem == "__init__":
-        return ""
-    return stem.removesuffix("/__init__").replace("/", ".")
-
-
-def _common(left: str, right: str) -> str:
-    size = 0
-    for a, b in zip(left, right, strict=False):
-        if a != b:
-            break
-        size += 1
-    return left[:size]
 
 
 _WORD_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
