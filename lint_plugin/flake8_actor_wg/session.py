@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -111,8 +113,9 @@ class Session:
             decode(workspace.analysis.project.read(path))
         except SourceError:
             return  # no Python either, whatever flake8 made of the bytes
-        own = placed(tree, lines, tuple(renames.FORWARD.table))
-        result = workspace.analysis.findings(path, own, text)
+        with _uncollected():
+            own = placed(tree, lines, tuple(renames.FORWARD.table))
+            result = workspace.analysis.findings(path, own, text)
         if result.problem is not None:
             raise ExecutionError(f"{filename}: {result.problem.reason}")
         yield from filter(workspace.shows, result.findings)
@@ -180,6 +183,23 @@ class Session:
             if target.path.endswith(SUFFIXES)
         }
         return Workspace(analysis, settings, paths, self._entries)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keeps the garbage collector off what is made inside, then and later.
+
+    An analysis keeps nearly all that it makes to the end of the run. Walking over it each time
+    that flake8 has made enough objects of its own would cost more than the analysis itself.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
 
 
 def _folder(name: str) -> Path:

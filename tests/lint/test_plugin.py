@@ -383,3 +383,11 @@ def test_flake8s_tree_is_the_same_after_us():
     assert len(found) == 3
     moved = [n for n in ast.walk(own) if n not in set(ast.walk(tree)) and hasattr(n, "hung")]
     assert all(not isinstance(node, ast.JoinedStr) for node in moved)
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_the_garbage_collector_is_as_before_after_a_file(folder, collecting):
+    write_tree(folder, {"a.py": CALL})
+    switch = "enable" if collecting else "disable"
+    program = f"import gc\ngc.{switch}()\nmain(['-j1', '.', '-qq'])\nprint(gc.isenabled())\n"
+    assert alone(folder, program).splitlines()[-1] == str(collecting)
