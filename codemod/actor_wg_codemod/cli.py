@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -193,13 +194,21 @@ def _print(
         for line in pinned.warnings(tree):
             _say(line)
     if not arguments.quiet:
-        for hint in output.hints(run, migrating=migrating):
+        flags = [
+            f"--{name}"
+            for name in ("reverse", "naming", "unsafe-fixes")
+            if getattr(arguments, name.replace("-", "_"))
+        ]
+        for hint in output.hints(run, migrating=migrating, flags=flags):
             _say(hint)
         _say(output.summary(run, writes=writes or not migrating))
 
 
 def _engine(argv: Sequence[str]) -> int:
+    missing = [name for name in ("torch", "ray") if importlib.util.find_spec(name) is None]
     try:
+        if missing:
+            raise ImportError(f"{' and '.join(missing)} not installed")
         import actor_wg_engine.cli as engine
     except ImportError as error:
         _say(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod.model import Edit, FileResult, Finding, Problem, Safety, Span
@@ -76,11 +76,11 @@ def summary(run: Run, *, writes: bool) -> str:
     return f"{_count(run.read, 'file')} read, {changed}, {run.skipped} skipped, {left}"
 
 
-def hints(run: Run, *, migrating: bool) -> Iterator[str]:
-    """What the user can do next, a line each."""
+def hints(run: Run, *, migrating: bool, flags: Sequence[str] = ()) -> Iterator[str]:
+    """What the user can do next, a line each; `flags` are those that `migrate` needs, too."""
     fixable = sum(bool(f.fix) for outcome in run.outcomes for f in outcome.findings)
     if fixable and not migrating:
-        yield f"{_count(fixable, 'finding')} [*] fixable with `actor-wg migrate`"
+        yield f"{_count(fixable, 'finding')} [*] fixable with `{' '.join(['actor-wg migrate', *flags])}`"
     if run.hidden:
         verb = "is" if run.hidden == 1 else "are"
         yield (

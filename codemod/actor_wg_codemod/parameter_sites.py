@@ -135,7 +135,7 @@ class ParameterSites(AttributeSites):
         elif getattr(place.scope.node, "name", "") == renames.INIT_METHOD:
             what = f"a Kimi topology passes {new} {self.names.since} and {owner} raises TypeError"
         else:
-            what = f"verl calls this by position and {owner} runs, but keyword callers pass {new} {self.names.since}"
+            what = f"keyword callers pass {new} {self.names.since} (verl itself passes it by position, so {owner} still runs)"
         if renaming.problem is not None:
             if proven or self.ev.project.mentions_verl:
                 self._manual(

@@ -193,7 +193,7 @@ def _table(value: Any, text: str) -> Iterator[tuple[int, str]]:
         for key, item in value.items():
             if key.lower() == VERL:
                 yield from _keyed(item, text)
-            else:
+            if key.lower() != VERL or isinstance(item, list):  # an extra can be called so, too
                 yield from _table(item, text)
 
 
