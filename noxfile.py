@@ -15,7 +15,7 @@ nox.options.error_on_missing_interpreters = True
 
 TORCH = os.environ.get("ACTOR_WG_TORCH", "torch==2.13.0")
 """One exact release, so that every run tests the same; any `torch>=2.4` can be given instead."""
-LINTERS = ["mypy>=1.15", "ruff>=0.12", "types-PyYAML"]
+LINTERS = ["mypy>=1.15", "ruff>=0.12", "types-PyYAML", "types-flake8"]
 ENGINE = ["msgspec", "numpy", "ray", "xxhash", "matplotlib", "pyyaml", "libcst"]
 TRANSPORTS = ["nixl-cu12", "mooncake-transfer-engine-non-cuda"]
 SYSTEM = {

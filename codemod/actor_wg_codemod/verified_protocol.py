@@ -56,9 +56,9 @@ class Protocol:
             if known is None or known.arguments.kwarg is not None:
                 continue
             words = tuple(a.arg for a in known.arguments.args[1:])
-            problem = misfit(init.node.args, Shape(0, words), bound=bound_parameters(init))
-            if problem is not None:
-                problems[release] = (problem, ", ".join(words))
+            why = misfit(init.node.args, Shape(0, words), bound=bound_parameters(init))
+            if why is not None:
+                problems[release] = (why, ", ".join(words))
         release = signatures.worst(problems, self.release)
         if release is None:
             if signatures.signature(owner, renames.INIT_METHOD, self.release) is not None:
