@@ -59,18 +59,18 @@ class Protocol:
             why = misfit(init.node.args, Shape(0, words), bound=bound_parameters(init))
             if why is not None:
                 problems[release] = (why, ", ".join(words))
-        release = signatures.worst(problems, self.release)
-        if release is None:
+        worst = signatures.worst(problems, self.release)
+        if worst is None:
             if signatures.signature(owner, renames.INIT_METHOD, self.release) is not None:
                 yield Verdict(check, init.node, Status.PASSED, subject)
             return
-        problem, handed = problems[release]
-        method = f"{owner}.{renames.TOPOLOGY_METHOD} of verl {since(release)}"
+        problem, handed = problems[worst]
+        method = f"{owner}.{renames.TOPOLOGY_METHOD} of verl {since(worst)}"
         reason = (
             f"{method}, which it inherits, hands over {handed}, and {renames.INIT_METHOD} {problem}. "
             "Take these names, or **kwargs."
         )
-        yield Verdict(check, init.node, self._status(kin.proven, release), subject, reason)
+        yield Verdict(check, init.node, self._status(kin.proven, worst), subject, reason)
 
     def _outer_nccl(self, info: ClassInfo) -> bool:
         """Whether verl's NCCL engine, from outside the tree, is among the bases."""
