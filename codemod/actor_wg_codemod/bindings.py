@@ -98,6 +98,9 @@ class Module:
     _carriers_in: dict[str, dict[int, list[Chain]]] = field(default_factory=dict)
     _scopes: dict[int, Scope] = field(default_factory=dict)
     _bindings: dict[str, dict[Scope, list[Binding]]] = field(default_factory=dict)
+    _given_back: dict[str, dict[ast.AST, list[tuple[ast.expr, Place]]]] = field(
+        default_factory=dict
+    )
     _declarations: dict[str, dict[Scope, type[ast.AST]]] = field(default_factory=dict)
     _self_stores: dict[str, dict[ast.ClassDef, list[Binding]]] = field(default_factory=dict)
 
@@ -459,6 +462,18 @@ class Module:
             scope = scope.parent
         placed = Place(scope, order, frames, chain)
         return Binding("value", name, chain[-1][0], placed, node.value, (), node)
+
+    def given_back(self, function: ast.AST, word: str) -> list[tuple[ast.expr, Place]]:
+        """The expressions that a function returns (or yields), with their places."""
+        found = self._given_back.get(word)
+        if found is None:
+            found = self._given_back[word] = {}
+            kind = ast.Return if word == "return" else (ast.Yield, ast.YieldFrom)
+            for chain in self.chains(rf"\b{word}\b", kind):
+                place, value = self.place(chain), chain[-1][0].value  # type: ignore[attr-defined]
+                if value is not None:
+                    found.setdefault(place.scope.node, []).append((value, place))
+        return found.get(function, [])
 
     @cached_property
     def star_imports(self) -> list[tuple[ast.ImportFrom, Place]]:

@@ -1012,14 +1012,7 @@ class Evaluator:
         self, module: Module, node: ast.FunctionDef | ast.AsyncFunctionDef, word: str = "return"
     ) -> list[tuple[ast.expr, Place]]:
         """The expressions that a function returns (or yields), with their places."""
-        kind = ast.Return if word == "return" else (ast.Yield, ast.YieldFrom)
-        found = []
-        for chain in module.chains(rf"\b{word}\b", kind):
-            place = module.place(chain)
-            value = chain[-1][0].value  # type: ignore[attr-defined]
-            if place.scope.node is node and value is not None:
-                found.append((value, place))
-        return found
+        return module.given_back(node, word)
 
     def function_result(self, function: Function) -> Values:
         """What calling a function of the project gives."""
