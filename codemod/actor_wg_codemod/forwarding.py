@@ -10,6 +10,7 @@ from actor_wg_codemod import renames
 from actor_wg_codemod.bindings import DEFS, Chain, Module, Place, path_of
 from actor_wg_codemod.linking import ClassInfo
 from actor_wg_codemod.local_names import LocalNames
+from actor_wg_codemod.stack import nearly_full, on_a_fresh_one
 from actor_wg_codemod.values import (
     ClassValue,
     Constructor,
@@ -203,6 +204,9 @@ class Forwarding:
     def _constructor(self, info: ClassInfo) -> Taking:
         roles = self.ev.link.roles(info)
         proven = roles.proven
+        made = self.ev.link.metaclass_call(info)
+        if made is not None and self.ev.names.group in parameter_names(made.node):
+            return Taking.OTHER  # the metaclass takes the keyword for itself
         for current in self.ev.link.mro(info):
             if current.node is None:
                 return (
@@ -408,7 +412,10 @@ class Forwarding:
         key = (id(function.node), word)
         if key not in self._forwards:
             self._forwards[key] = Taking.NONE  # against cycles
-            self._forwards[key] = self._forward(function, word)
+            if nearly_full():
+                self._forwards[key] = on_a_fresh_one(self._forward, function, word)
+            else:
+                self._forwards[key] = self._forward(function, word)
         return self._forwards[key]
 
     def _forward(self, function: Function, word: str) -> Taking:

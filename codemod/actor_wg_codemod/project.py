@@ -135,7 +135,7 @@ class Project:
         word = renames.MANAGER_CLASS_SETTING.encode()
         if any(word in self._peek(path) for path in self._evidence[1]):
             return True
-        return self.mentions_verl or bool(self._naming_files)
+        return self._spells_engine or self.mentions_verl or bool(self._naming_files)
 
     @cached_property
     def _scan(self) -> _Scan:
@@ -240,7 +240,8 @@ class Project:
             return frozenset()
         wanted = scan.old | scan.seeded if self._says_engine else scan.seeded | self._unproven_calls
         found = {path for path in wanted if self._sited(path)}
-        if not found or not (self._named_in_settings or self.mentions_verl):
+        told = self._named_in_settings or self._spells_engine or self.mentions_verl
+        if not found or not told:
             return frozenset()
         return frozenset(found)
 
@@ -348,6 +349,17 @@ class Project:
             re.MULTILINE,
         )
         return any(imported.search(self._peek(path)) for path in sorted(self._evidence[0]))
+
+    @cached_property
+    def _spells_engine(self) -> bool:
+        """Whether a string in Python spells the engine's package, for a loader or a patch."""
+        names = [f"{root}.{renames.ENGINE_PACKAGE}".encode() for root in self.roots]
+        return any(
+            quote + name in self._peek(path)
+            for path in sorted(self._evidence[0])
+            for name in names
+            for quote in _QUOTES
+        )
 
     @cached_property
     def _said_elsewhere(self) -> bool:
