@@ -78,7 +78,9 @@ def test_080_migrates_once_and_for_all(
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
         before[copy] = copy.read_bytes()
+    assert main(["verify", "--static", str(tmp_path)]) == 1, "the old names do not bind"
     assert main(["migrate", str(tmp_path)]) == 0
+    assert main(["verify", "--static", str(tmp_path)]) == 0, "all binds against verl 0.9.1"
     once = {path: path.read_bytes() for path in before}
     changed = {path for path in before if before[path] != once[path]}
     named = {line.rsplit(":", 3)[0] for line in TRUTH.read_text().splitlines() if line[:1] != "#"}
