@@ -260,7 +260,8 @@ class Forwarding:
                 return Taking.NONE  # positional only: the keyword is somebody else's
             return Taking.MANUAL if self.parameter_problem(init, names.group) else Taking.OURS
         if group is not None and group == names.new_group:
-            return Taking.OURS
+            stale = group in keyword_names(init.node) or init.node.args.kwarg is None
+            return Taking.OURS if stale else Taking.NONE
         if init.node.args.kwarg is not None:
             return self.forward(init, names.group)
         return Taking.NONE
