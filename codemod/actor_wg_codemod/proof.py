@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import symtable
+import sys
 import warnings
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -172,16 +173,22 @@ def _prove_scopes(text: str, new_text: str, pairs: Iterable[tuple[str, str]]) ->
     except RecursionError:
         raise ProofError("nested too deeply for this Python") from None
     for pair in sorted(pairs):
-        _Scopes(old, new, *pair).prove()
+        _Scopes(old, new, *pair, _binds_in_comprehension(new_text, pair[0])).prove()
 
 
 class _Scopes:
     """The scopes of both texts side by side, looked at for one old and one new name."""
 
     def __init__(
-        self, old: symtable.SymbolTable, new: symtable.SymbolTable, old_name: str, new_name: str
+        self,
+        old: symtable.SymbolTable,
+        new: symtable.SymbolTable,
+        old_name: str,
+        new_name: str,
+        inlined: bool,
     ) -> None:
         self._pair = (old, new)
+        self._inlined = inlined
         self._old_name, self._new_name = old_name, new_name
         self._is_bound = _bound(old, old_name)
 
@@ -203,6 +210,8 @@ class _Scopes:
             return
         if before[0] is not None and before[1] is not None and after[0] is None:
             raise ProofError(f"{self._new_name!r} {where} would be merged with {self._old_name!r}")
+        if before[0] and after[0] and after[1] and self._inlined:
+            return  # its comprehensions bind the old name for themselves
         if before[0] is not None and after[0] is not None and before[1] is None:
             raise ProofError(f"only some uses of {self._old_name!r} {where} would be renamed")
         if before[0] != after[1] or before[1] is not None or after[0] is not None:
@@ -218,6 +227,21 @@ def _flags(table: symtable.SymbolTable, name: str) -> tuple[bool, ...] | None:
         return None
     symbol = table.lookup(name)
     return tuple(getattr(symbol, flag)() for flag in _FLAGS)
+
+
+def _binds_in_comprehension(text: str, name: str) -> bool:
+    """Whether a comprehension that Python 3.12 and later run inside its function binds a name itself.
+
+    https://peps.python.org/pep-0709/: its names then stand in the function's table, without a
+    table of their own.
+    """
+    return sys.hexversion >= 0x030C0000 and any(
+        isinstance(part, ast.Name) and part.id == name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp))
+        for generator in node.generators
+        for part in ast.walk(generator.target)
+    )
 
 
 def _bound(module: symtable.SymbolTable, name: str) -> bool:
