@@ -23,7 +23,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def unpack(version: str) -> Path:
         target = folder / version
         if not target.exists():
-            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+            pip = [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "--quiet",
+                "--no-deps",
+                "--ignore-requires-python",
+            ]
             command = [*pip, "--dest", str(folder), f"verl=={version}"]
             subprocess.run(command, check=True, capture_output=True)
             with zipfile.ZipFile(next(folder.glob(f"verl-{version}-*.whl"))) as archive:

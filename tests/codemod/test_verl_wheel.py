@@ -32,6 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
                 "-m",
                 "pip",
                 "download",
+                "--ignore-requires-python",
                 "--quiet",
                 "--no-deps",
                 "--dest",

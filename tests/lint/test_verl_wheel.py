@@ -18,7 +18,17 @@ pytestmark = [pytest.mark.network, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module")
 def release(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--ignore-requires-python",
+        "--dest",
+        str(folder),
+    ]
     subprocess.run([*pip, "verl==0.8.0"], check=True, capture_output=True)
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
         archive.extractall(folder / "verl-0.8.0")
