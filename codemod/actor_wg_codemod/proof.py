@@ -173,7 +173,7 @@ def _prove_scopes(text: str, new_text: str, pairs: Iterable[tuple[str, str]]) ->
     except RecursionError:
         raise ProofError("nested too deeply for this Python") from None
     for pair in sorted(pairs):
-        _Scopes(old, new, *pair, _binds_in_comprehension(new_text, pair[0])).prove()
+        _Scopes(old, new, *pair, _binds_in_comprehension(new_text, pair)).prove()
 
 
 class _Scopes:
@@ -211,7 +211,7 @@ class _Scopes:
         if before[0] is not None and before[1] is not None and after[0] is None:
             raise ProofError(f"{self._new_name!r} {where} would be merged with {self._old_name!r}")
         if before[0] and after[0] and after[1] and self._inlined:
-            return  # its comprehensions bind the old name for themselves
+            return  # its comprehensions bind one of the names for themselves
         if before[0] is not None and after[0] is not None and before[1] is None:
             raise ProofError(f"only some uses of {self._old_name!r} {where} would be renamed")
         if before[0] != after[1] or before[1] is not None or after[0] is not None:
@@ -229,14 +229,14 @@ def _flags(table: symtable.SymbolTable, name: str) -> tuple[bool, ...] | None:
     return tuple(getattr(symbol, flag)() for flag in _FLAGS)
 
 
-def _binds_in_comprehension(text: str, name: str) -> bool:
-    """Whether a comprehension that Python 3.12 and later run inside its function binds a name itself.
+def _binds_in_comprehension(text: str, names: tuple[str, str]) -> bool:
+    """Whether a comprehension that Python 3.12 and later run inside its function binds one of the names.
 
     https://peps.python.org/pep-0709/: its names then stand in the function's table, without a
     table of their own.
     """
     return sys.hexversion >= 0x030C0000 and any(
-        isinstance(part, ast.Name) and part.id == name
+        isinstance(part, ast.Name) and part.id in names
         for node in ast.walk(ast.parse(text))
         if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp))
         for generator in node.generators
