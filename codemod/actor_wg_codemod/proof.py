@@ -208,10 +208,10 @@ class _Scopes:
         where = f"in {old.get_type()} {old.get_name()!r} (line {old.get_lineno()})"
         if before == after:
             return
+        if self._inlined and before[0] and after[1] and (after[0] or before[1]):
+            return  # its comprehensions bind one of the names for themselves
         if before[0] is not None and before[1] is not None and after[0] is None:
             raise ProofError(f"{self._new_name!r} {where} would be merged with {self._old_name!r}")
-        if before[0] and after[0] and after[1] and self._inlined:
-            return  # its comprehensions bind one of the names for themselves
         if before[0] is not None and after[0] is not None and before[1] is None:
             raise ProofError(f"only some uses of {self._old_name!r} {where} would be renamed")
         if before[0] != after[1] or before[1] is not None or after[0] is not None:
