@@ -100,7 +100,7 @@ def engine(session: nox.Session) -> None:
 @nox.session
 def verl(session: nox.Session) -> None:
     """The engine and the migrated example against real verl 0.8.0 and 0.9.1."""
-    folder = Path(session.create_tmp()) / "verl"
+    folder = Path(session.virtualenv.location) / "releases"  # Ray's sockets need a short TMPDIR
     python = folder / "venv" / "bin" / "python"
     if not (folder / "verl-0.8.0" / "verl").is_dir():
         session.run("python", "tests/verl/make_environment.py", str(folder))
