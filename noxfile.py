@@ -82,7 +82,7 @@ def tests(session: nox.Session) -> None:
     """The codemod and the lint plugin, on the oldest and the newest Python."""
     system_packages(session, SYSTEM["tests"])
     session.install("-e", ".[test]")
-    session.run("pytest", "-q", "tests/codemod", "tests/lint", *session.posargs)
+    timed(session, "pytest", "-q", "tests/codemod", "tests/lint")
 
 
 @nox.session

@@ -294,6 +294,8 @@ def test_options_can_stand_in_flake8s_configuration_and_add_up(folder):
     ],
 )
 def test_a_mistake_in_the_settings_is_one_line_and_a_failed_run(folder, jobs, argv, table, reason):
+    if jobs == "-j2" and sys.version_info < (3, 11):
+        pytest.skip("a process pool of Python 3.10 can hang at exit after a worker's error")
     write_tree(folder, {"a.py": CALL, "b.py": CALL})
     (folder / "pyproject.toml").write_text(f"[tool.actor-wg]\n{table}\n", "utf-8")
     done = by_program(folder, jobs, "--select=AWG", *argv)
