@@ -3,42 +3,13 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from actor_wg_codemod import renames, signatures
 from actor_wg_codemod.signatures import CALLS, RELEASES, SIGNATURES, Signature, VerlCall
-
-
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Downloads and unpacks one release of verl; once for each."""
-    folder = tmp_path_factory.mktemp("wheels")
-
-    def unpack(version: str) -> Path:
-        target = folder / version
-        if not target.exists():
-            pip = [
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "--quiet",
-                "--no-deps",
-                "--ignore-requires-python",
-            ]
-            command = [*pip, "--dest", str(folder), f"verl=={version}"]
-            subprocess.run(command, check=True, capture_output=True)
-            with zipfile.ZipFile(next(folder.glob(f"verl-{version}-*.whl"))) as archive:
-                archive.extractall(target)
-        return target / "verl"
-
-    return unpack
 
 
 def classes(path: Path) -> dict[str, ast.ClassDef]:
@@ -92,7 +63,7 @@ def test_a_release_has_one_signature_for_each_method():
 def test_the_wheel_has_every_signature(release, wheel):
     for one in SIGNATURES:
         if one.holds_in(release):
-            owner = classes(wheel(release) / one.file)[one.owner]
+            owner = classes(wheel(release) / "verl" / one.file)[one.owner]
             assert parameters(owner, one) == one.parameters, (one.owner, one.method)
 
 
@@ -101,7 +72,7 @@ def test_the_wheel_has_every_signature(release, wheel):
 @pytest.mark.parametrize("release", RELEASES)
 def test_verl_calls_overrides_as_the_table_says_and_no_earlier(release, wheel):
     for one in CALLS:
-        tree = ast.parse((wheel(release) / one.file).read_bytes())
+        tree = ast.parse((wheel(release) / "verl" / one.file).read_bytes())
         expected = (one.positional, tuple(sorted(one.keywords)))
         found = {given(call, one) for call in calls(tree, one)}
         assert (expected in found) == (one.since <= release), (one, found)
@@ -114,7 +85,7 @@ def test_verl_calls_overrides_as_the_table_says_and_no_earlier(release, wheel):
 def test_a_family_has_all_of_verls_own_subclasses(release, owner, wheel):
     expected = signatures.FAMILIES.get(owner, signatures.NCCL_FAMILY)
     bases: dict[str, set[str]] = {}
-    for path in wheel(release).rglob("*.py"):
+    for path in (wheel(release) / "verl").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.ClassDef):
                 names = {ast.unparse(b).rpartition(".")[2] for b in node.bases}
@@ -128,7 +99,7 @@ def test_a_family_has_all_of_verls_own_subclasses(release, owner, wheel):
 @pytest.mark.network
 @pytest.mark.timeout(300)
 def test_what_the_nccl_messages_say_of_the_latest_release_is_so(wheel):
-    path = wheel(signatures.LATEST) / "checkpoint_engine" / "nccl_checkpoint_engine.py"
+    path = wheel(signatures.LATEST) / "verl" / "checkpoint_engine" / "nccl_checkpoint_engine.py"
     found = classes(path)
     topology = ast.unparse(found[signatures.NCCL]).partition("def build_topology")[2]
     assert "metadata[0].master" in topology

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import collections
 import json
-import subprocess
-import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,33 +14,6 @@ from actor_wg_codemod.cli import main
 TRUTH = Path(__file__).parents[2] / "fixtures" / "verl-0.8.0.findings"
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Downloads and unpacks one release of verl; once for each."""
-    folder = tmp_path_factory.mktemp("verl")
-
-    def unpack(version: str) -> Path:
-        target = folder / version
-        if not target.exists():
-            pip = [
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "--ignore-requires-python",
-                "--quiet",
-                "--no-deps",
-                "--dest",
-                str(folder),
-            ]
-            subprocess.run([*pip, f"verl=={version}"], check=True, capture_output=True)
-            with zipfile.ZipFile(next(folder.glob(f"verl-{version}-*.whl"))) as archive:
-                archive.extractall(target)
-        return target
-
-    return unpack
 
 
 def findings(

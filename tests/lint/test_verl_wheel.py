@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
-import zipfile
 
 import pytest
 from flake8_runs import by_check, by_our_plugin
@@ -16,23 +13,8 @@ pytestmark = [pytest.mark.network, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--ignore-requires-python",
-        "--dest",
-        str(folder),
-    ]
-    subprocess.run([*pip, "verl==0.8.0"], check=True, capture_output=True)
-    with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
-        archive.extractall(folder / "verl-0.8.0")
-    return folder / "verl-0.8.0"
+def release(wheel):
+    return wheel("0.8.0")
 
 
 @pytest.mark.parametrize(
