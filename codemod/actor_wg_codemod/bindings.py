@@ -16,14 +16,12 @@ from functools import cached_property
 
 from actor_wg_codemod.model import Span
 
-FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 OPENERS = (ast.Module, ast.ClassDef, *FUNCTIONS, *COMPREHENSIONS)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 CAUGHT: dict[type[ast.AST], str] = {ast.MatchAs: "capture", ast.ExceptHandler: "handler"}
-PARAMETER_FIELDS = frozenset({"posonlyargs", "args", "vararg", "kwonlyargs", "kwarg"})
 _LINE_END = re.compile(r"\r\n|\n|\r")
 MANY = 24
 """From as many statements on, a block is searched rather than walked through."""
@@ -371,7 +369,7 @@ class Module:
         return None
 
     def _binding(self, chain: Chain, name: str) -> Binding | None:
-        node, by = chain[-1]
+        node = chain[-1][0]
         if isinstance(node, ast.Name):
             if isinstance(node.ctx, ast.Load):
                 return None
@@ -392,7 +390,6 @@ class Module:
             return Binding(kind, name, node, self.place(chain))
         if isinstance(node, ast.MatchMapping) and node.rest == name:
             return Binding("opaque", name, node, self.place(chain))
-        del by
         return None
 
     def _at(self, chain: Chain, order: Order) -> Place:
@@ -403,7 +400,7 @@ class Module:
         """The binding that a target (a name, attribute or subscript in Store or Del context) makes."""
         unpack: list[int] = []
         for depth in range(len(chain) - 2, -1, -1):
-            node, (child, by) = chain[depth][0], chain[depth + 1]
+            node, child = chain[depth][0], chain[depth + 1][0]
             if isinstance(node, (ast.Tuple, ast.List)):
                 starred = isinstance(child, ast.Starred)
                 unpack.insert(0, -1 if starred else node.elts.index(child))  # type: ignore[arg-type]
@@ -436,7 +433,6 @@ class Module:
                 return self._store("delete", chain, name, None, unpack, depth, _end(node))
             elif isinstance(node, ast.stmt):
                 break
-            del by
         return Binding("opaque", name, chain[-1][0], self.place(chain))
 
     def _store(

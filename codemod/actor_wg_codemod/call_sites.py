@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from actor_wg_codemod import renames
 from actor_wg_codemod.bindings import DEFS, Chain, Place, Scope, path_of
+from actor_wg_codemod.flows import Flow
 from actor_wg_codemod.forwarding import Taking, parameter_names
 from actor_wg_codemod.linking import ClassInfo
 from actor_wg_codemod.values import (
@@ -173,29 +174,31 @@ class CallSites(Reporting):
             if keyword.arg is not None:
                 continue
             for word in (self.names.group, self.names.size):
-                if not self._may_hold(keyword.value, word, place):
-                    continue
+                flow = self._key_flow(keyword.value, word, place)
+                if not flow.sites:
+                    continue  # asked before the callee is, which costs more
                 takings = self.ev.forwarding.call_takings(call, place, word)
                 shape = not takings & TAKEN
                 if shape and not (word == self.names.group and takings == {Taking.UNKNOWN}):
                     continue
-                self._splat(chain, keyword, word, takings, place, shape=shape)
+                self._splat(chain, keyword, word, flow, takings, place, shape=shape)
 
-    def _may_hold(self, node: ast.expr, word: str, place: Place) -> bool:
-        """A cheap look before the callee is asked: does the dictionary have the key at all?"""
+    def _key_flow(self, node: ast.expr, word: str, place: Place) -> Flow:
+        """What writes the key into a splatted dictionary; empty where the text alone says nothing does."""
         if not self.module.lines_of(rf"[\"']{word}[\"']|\b{word}\s*=(?!=)"):
             root = (path_of(node) or "").partition(".")[0]
             if not root or all(
                 b.kind != "import" for b in self.module.bindings(self.module.scope, root)
             ):
-                return False
-        return bool(self.ev.flows.keys(node, place, word, self.names.table[word]).sites)
+                return Flow()
+        return self.ev.flows.keys(node, place, word, self.names.table[word])
 
     def _splat(
         self,
         chain: Chain,
         keyword: ast.keyword,
         word: str,
+        flow: Flow,
         takings: frozenset[Taking],
         place: Place,
         *,
@@ -204,9 +207,6 @@ class CallSites(Reporting):
         call = chain[-1][0]
         assert isinstance(call, ast.Call)
         new = self.names.table[word]
-        flow = self.ev.flows.keys(keyword.value, place, word, new)
-        if not flow.sites:
-            return
         if shape:
             wanted = self.names.manager_parameters[2]
             partner = self.ev.flows.keys(keyword.value, place, wanted, "").sites

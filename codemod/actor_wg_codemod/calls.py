@@ -104,7 +104,6 @@ LOADERS = frozenset(
         "pkgutil.resolve_name",
     }
 )
-PATCHERS = frozenset({"unittest.mock.patch", "mock.patch"})
 KEYED = frozenset({"sorted", "min", "max", "itertools.groupby", "groupby", "heapq.nlargest"})
 MOST_STEPS = 8
 SPECCED = frozenset({"Mock", "MagicMock", "AsyncMock", "NonCallableMagicMock", "create_autospec"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 from collections.abc import Iterable, Iterator
 
 from actor_wg_codemod import renames, stack
@@ -1039,6 +1038,3 @@ class Evaluator:
             return frozenset({Container(self._union(self.evaluate(v, p) for v, p in yields))})
         found = self._union(self.evaluate(v, p) for v, p in self.returns(module, node))
         return found or NOTHING
-
-    def lines_have(self, module: Module, pattern: str) -> bool:
-        return re.search(pattern, module.text) is not None

@@ -17,8 +17,6 @@ from actor_wg_codemod.values import External, Function, ModuleValue
 if TYPE_CHECKING:
     from actor_wg_codemod.evaluate import Evaluator
 
-ATTRIBUTE_TESTS = frozenset({"hasattr", "getattr"})
-
 
 class Guards:
     """Recognises code that serves both spellings."""

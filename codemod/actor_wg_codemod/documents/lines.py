@@ -30,7 +30,6 @@ class Offsets:
     """Converts between places (line from 1, column from 0) and offsets of one text."""
 
     def __init__(self, text: str) -> None:
-        self._length = len(text)
         self._starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
         self._skip = 1 if text.startswith("\ufeff") else 0
 
