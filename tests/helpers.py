@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from actor_wg_codemod.cli import main
+from actor_wg_codemod.documents import PythonView
+from actor_wg_codemod.model import Edit, Finding, Fix, Safety, Span
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 _SECTION = re.compile(r"-- (?:(before|after|before-raw|after-raw): (.+)|(findings|left)) --")
@@ -53,7 +55,7 @@ def run(*argv: str, folder: Path | None = None) -> Result:
     out, err = _Stream(), _Stream()
     with contextlib.ExitStack() as stack:
         if folder is not None:
-            stack.enter_context(_inside(folder))
+            stack.enter_context(inside(folder))
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
         status = main(list(argv))
@@ -198,7 +200,8 @@ def _project(files: Mapping[str, bytes]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _inside(folder: Path) -> Iterator[None]:
+def inside(folder: Path) -> Iterator[None]:
+    """Has this process work in a folder."""
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -219,3 +222,14 @@ class _Stream(io.TextIOWrapper):
         data = self.buffer
         assert isinstance(data, io.BytesIO)
         return data.getvalue().decode("utf-8", "backslashreplace")
+
+
+def sites_in(view: PythonView, old: str, new: str) -> list[Finding]:
+    """A finding for each old name in a document's Python, placed in the document, as an analysis would."""
+    found = []
+    for number, line in enumerate(view.source.split("\n"), 1):
+        for match in re.finditer(rf"\b{old}\b", line):
+            span = Span(number, match.start(), number, match.end())
+            fix = Fix("rename", (Edit(span, new),))
+            found.append(view.relocate(Finding("AWG001", span, "old", Safety.SAFE, fix)))
+    return found

@@ -12,20 +12,14 @@ from hypothesis import strategies as st
 from actor_wg_codemod import documents
 from actor_wg_codemod.documents import EditError
 from actor_wg_codemod.model import Edit, Finding, Fix, Safety, Span
+from helpers import sites_in
 
 OLD, NEW = "trainer", "actor_wg"
 
 
 def sites(path: str, text: str) -> list[Finding]:
     """A finding for each old name in the view, as an analysis would make them."""
-    view = documents.view(path, text)
-    found = []
-    for number, line in enumerate(view.source.split("\n"), 1):
-        for match in re.finditer(rf"\b{OLD}\b", line):
-            span = Span(number, match.start(), number, match.end())
-            fix = Fix("rename", (Edit(span, NEW),))
-            found.append(view.relocate(Finding("AWG001", span, "old", Safety.SAFE, fix)))
-    return found
+    return sites_in(documents.view(path, text), OLD, NEW)
 
 
 def places(path: str, text: str) -> list[tuple[int, int]]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from actor_wg_codemod.documents import DocumentError, EditError, notebook
 from actor_wg_codemod.model import Edit, Finding, Fix, Safety, Span
+from helpers import sites_in
 
 OLD, NEW = "trainer", "actor_wg"
 
@@ -31,14 +32,7 @@ def book(*cells: str, language: str = "python", **layout: Any) -> str:
 
 def sites(text: str) -> list[Finding]:
     """A finding for each old name in the view, as an analysis would make them."""
-    view = notebook.view(text)
-    found = []
-    for number, line in enumerate(view.source.split("\n"), 1):
-        for match in re.finditer(rf"\b{OLD}\b", line):
-            span = Span(number, match.start(), number, match.end())
-            fix = Fix("rename", (Edit(span, NEW),))
-            found.append(view.relocate(Finding("AWG001", span, "old", Safety.SAFE, fix)))
-    return found
+    return sites_in(notebook.view(text), OLD, NEW)
 
 
 def places(text: str) -> list[tuple[int | None, int, int]]:

@@ -108,18 +108,7 @@ def sites(text: str, *, ours: bool = True) -> list[Site]:
 def _caught(folder: Path) -> Iterator[list[str]]:
     stream = io.TextIOWrapper(io.BytesIO())  # flake8 writes bytes to it
     text: list[str] = []
-    with inside(folder), contextlib.redirect_stdout(stream):
+    with helpers.inside(folder), contextlib.redirect_stdout(stream):
         yield text
     stream.seek(0)
     text.append(stream.read())
-
-
-@contextlib.contextmanager
-def inside(folder: Path) -> Iterator[None]:
-    """Has this process work in a folder."""
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
