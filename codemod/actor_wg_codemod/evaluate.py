@@ -270,6 +270,7 @@ class Evaluator:
             return None
         parameter = getter.args.args[0].arg
         found: set[Value] = set()
+        spelled = f'"{name}"' in module.text or f"'{name}'" in module.text
         self._wanted.append((parameter, name))
         memo, self._memo = self._memo, {}
         try:
@@ -283,12 +284,7 @@ class Evaluator:
                     for n in ast.walk(t)
                     if isinstance(n, ast.Constant) and isinstance(n.value, str)
                 }
-                text = "\n".join(module.lines)
-                if (
-                    (named and name in named)
-                    or (not named and f'"{name}"' in text)
-                    or (not named and f"'{name}'" in text)
-                ):
+                if name in named if named else spelled:
                     found |= self.evaluate(value, place)
         finally:
             self._memo = memo

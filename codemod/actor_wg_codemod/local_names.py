@@ -44,13 +44,7 @@ class LocalNames:
                 continue
             place = module.place(chain)
             if isinstance(node, ast.Global) or module.resolve(place.scope, word) is not scope:
-                if not (
-                    isinstance(node, ast.Nonlocal) and module.resolve(place.scope, word) is None
-                ) and not (
-                    isinstance(node, ast.Nonlocal)
-                    and self._nonlocal_home(place.scope, word) is scope
-                ):
-                    continue
+                continue
             if isinstance(node, (*DEFS, ast.ClassDef)) or (
                 isinstance(node, ast.alias) and node.asname != word
             ):
@@ -66,15 +60,6 @@ class LocalNames:
         if problem:
             return Renaming(problem=problem)
         return Renaming(tuple(sorted(set(spans))))
-
-    @staticmethod
-    def _nonlocal_home(scope: Scope, word: str) -> Scope | None:
-        outer = scope.parent
-        while outer is not None:
-            if outer.is_function and outer.module.bindings(outer, word):
-                return outer
-            outer = outer.parent
-        return None
 
     def _clash(self, scope: Scope, new: str, uses: list[Chain]) -> str | None:
         """A name that the rename would capture or be captured by."""
