@@ -126,9 +126,9 @@ class AttributeSites(Reporting):
                 f"The receiver can be verl's manager or something else that has its own .{word}; "
                 f"tell the two apart and rename only the manager's to .{new}."
             )
-        if ours:
+        if ours and not any(isinstance(v, Unknown) for v in values):
             return Taking.OURS, ""
-        if unproven:
+        if ours or unproven:
             return Taking.UNPROVEN, ""
         unknown = not foreign and any(isinstance(v, Unknown) for v in values)
         if not foreign and (unknown or all(isinstance(v, Nothing) for v in values)):

@@ -17,6 +17,7 @@ from actor_wg_codemod.bindings import (
 )
 from actor_wg_codemod.module_names import dotted
 from actor_wg_codemod.values import (
+    NOTHING,
     OTHER,
     UNKNOWN,
     ClassValue,
@@ -120,7 +121,11 @@ class Calls:
         if isinstance(call.func, ast.Name) and call.func.id == "super":
             return self._super(call, place)
         found: set[Value] = set()
-        for callee in self.ev.evaluate(call.func, place):
+        callees = self.ev.evaluate(call.func, place) - NOTHING
+        if any(isinstance(c, ClassValue) and self._is_manager(c.info) for c in callees):
+            # what a configuration names in the manager's place is made and used as the manager is
+            callees = frozenset(c for c in callees if not isinstance(c, Unknown))
+        for callee in callees:
             if isinstance(callee, Unknown) and callee.hint in METHODS:
                 found |= self._method_result(callee.hint, call, place)
             else:
@@ -539,7 +544,7 @@ class Calls:
         if own is not None:
             return own
         default = self._default(node, arguments)
-        found = self._given(node, function, outer, module)
+        found = self._given(node, function, default, outer, module)
         if found is not None:
             return found
         if default is not None:
@@ -604,7 +609,12 @@ class Calls:
         return isinstance(holder, (ast.Assign, ast.AnnAssign))
 
     def _given(
-        self, node: ast.arg, function: ast.AST, outer: Place, module: Module
+        self,
+        node: ast.arg,
+        function: ast.AST,
+        default: ast.expr | None,
+        outer: Place,
+        module: Module,
     ) -> Values | None:
         """What else is known: attached to a class, a pytest fixture, a mock from a patch decorator."""
         if first_parameter(function) == node.arg:
@@ -622,7 +632,8 @@ class Calls:
             fixture = self.ev.link.fixture(node.arg, function, module)
             if fixture is not None:
                 return fixture
-        return self.ev.link.from_callers(node, function, outer, module)
+        missing = UNKNOWN if default is None else self.ev.evaluate(default, outer)
+        return self.ev.callers.given(node, function, outer, missing)
 
     def _element(self, node: ast.arg, function: ast.Lambda, outer: Place) -> Values | None:
         """What a lambda is called with by sorted, min, max, map, filter or a list's sort."""

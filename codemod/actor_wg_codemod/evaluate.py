@@ -18,6 +18,7 @@ from actor_wg_codemod.bindings import (
     first_parameter,
     path_of,
 )
+from actor_wg_codemod.callers import Callers
 from actor_wg_codemod.calls import Calls
 from actor_wg_codemod.flows import Flows
 from actor_wg_codemod.forwarding import Forwarding
@@ -147,6 +148,7 @@ class Evaluator:
         self.names = project.vocabulary
         self.link = Linker(self)
         self.calls = Calls(self)
+        self.callers = Callers(self)
         self.forwarding = Forwarding(self)
         self.flows = Flows(self)
         self.kimi = KimiKeys(self)
@@ -709,7 +711,7 @@ class Evaluator:
             if stored is not None:
                 return stored
         found: set[Value] = set()
-        for value in self.evaluate(node.value, place):
+        for value in self.evaluate(node.value, place) - NOTHING:
             found |= self.member(value, node.attr)
         return frozenset(found) or UNKNOWN
 
@@ -929,7 +931,7 @@ class Evaluator:
             items = self.annotation(parts[index], place)
             return frozenset({Container(items, mapping=head in MAPPINGS, declared=True)})
         if head == "Callable" and len(parts) == 2:
-            return frozenset({Giver(self.annotation(parts[1], place))}) | UNKNOWN
+            return frozenset({Giver(self.annotation(parts[1], place))})
         if head in GIVING:
             return frozenset({Giver(self.annotation(parts[0], place))})
         return self.annotation(node.value, place)

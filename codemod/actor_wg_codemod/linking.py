@@ -743,7 +743,7 @@ class Linker:
                 return call.args[0], self.ev.calls.text(call.args[1], place) or ""
         return None, ""
 
-    # Fixtures and callers
+    # Fixtures
 
     def fixture(
         self, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module
@@ -781,72 +781,6 @@ class Linker:
             return frozenset(v for e, p in yields for v in self.ev.evaluate(e, p))
         return self.ev.function_result(function)
 
-    def from_callers(
-        self, node: ast.arg, function: ast.AST, outer: Place, module: Module
-    ) -> Values | None:
-        """What every visible call passes, where the function is only ever called; None where that is unclear."""
-        name = getattr(function, "name", "")
-        if not isinstance(function, DEFS) or name.startswith("__") or len(name) < 3:
-            return None
-        if node.arg.endswith(("config", "cfg")):
-            return None
-        method = outer.scope.is_class
-        key = ("callers", id(node))
-        if key in self.ev._active or len(self.ev._active) > 60:
-            return None
-        self.ev._active.add(key)
-        try:
-            return self._from_callers(node, function, method, outer, module)
-        finally:
-            self.ev._active.discard(key)
-
-    def _from_callers(
-        self,
-        node: ast.arg,
-        function: ast.FunctionDef | ast.AsyncFunctionDef,
-        method: bool,
-        outer: Place,
-        module: Module,
-    ) -> Values | None:
-        positional = [*function.args.posonlyargs, *function.args.args]
-        index = positional.index(node) if node in positional else None
-        if node in (function.args.vararg, function.args.kwarg):
-            return None
-        found: set[Value] = set()
-        calls = 0
-        paths = self.ev.project.mentions(function.name)
-        if len(paths) > 6:
-            return None
-        for path in paths:
-            other = self.ev.module(path)
-            if other is None:
-                return None
-            for chain in other.carriers(function.name):
-                use = chain[-1][0]
-                if isinstance(use, (ast.alias, ast.Constant, *DEFS)):
-                    continue
-                if not isinstance(use, (ast.Name, ast.Attribute)) or not isinstance(
-                    use.ctx, ast.Load
-                ):
-                    continue
-                place = other.place(chain)
-                means = self.ev.evaluate(use, place)
-                if not any(isinstance(v, Function) and v.node is function for v in means):
-                    if method and any(isinstance(v, Unknown) for v in means):
-                        return None
-                    continue
-                call = chain[-2][0]
-                if not isinstance(call, ast.Call) or call.func is not use:
-                    return None
-                argument = _argument(call, node.arg, index, shift=1 if method else 0)
-                if argument is None:
-                    continue
-                calls += 1
-                found |= self.ev.evaluate(argument, other.place(chain[:-1]))
-        if not calls or all(isinstance(v, (Unknown, Nothing)) for v in found):
-            return None
-        return frozenset(found)
-
 
 def _fixture_chain(chain: Chain, name: str) -> Chain:
     """The chain of the fixture that a place defines under a name, its own or `name=`; else empty."""
@@ -862,16 +796,6 @@ def _fixture_chain(chain: Chain, name: str) -> Chain:
         return ()
     decorates = isinstance(call, ast.Call) and where == "decorator_list"
     return chain[:-3] if decorates and "fixture" in (path_of(call.func) or "") else ()  # type: ignore[attr-defined]
-
-
-def _argument(call: ast.Call, name: str, index: int | None, shift: int) -> ast.expr | None:
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            return keyword.value
-    if index is None or any(isinstance(a, ast.Starred) for a in call.args):
-        return None
-    index -= shift
-    return call.args[index] if 0 <= index < len(call.args) else None
 
 
 def _attaches(text: str) -> bool:

@@ -1,0 +1,236 @@
+"""What the callers of a function pass for one of its parameters, and whether all of them are in view."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from actor_wg_codemod.bindings import DEFS, Chain, Module, Place, path_of
+from actor_wg_codemod.values import (
+    UNKNOWN,
+    ClassValue,
+    External,
+    Function,
+    Nothing,
+    Unknown,
+    Value,
+    Values,
+)
+
+if TYPE_CHECKING:
+    from actor_wg_codemod.evaluate import Evaluator
+
+MOST_FILES = 6
+MOST_STEPS = 60
+TRANSPARENT = frozenset(
+    {
+        "abc",
+        "builtins",
+        "contextlib",
+        "functools",
+        "pytest",
+        "ray",
+        "torch",
+        "typing",
+        "typing_extensions",
+    }
+)
+"""Packages whose decorators call what they decorate with what the caller of the result gave."""
+PLAIN_BASES = frozenset(
+    {"builtins.object", "abc.ABC", "typing.Generic", "typing.Protocol", "typing.NamedTuple"}
+)
+"""Bases outside the project that never call a method of theirs by its name."""
+
+
+class Callers:
+    """The evaluator's part that looks from a parameter to the calls that fill it."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.ev = evaluator
+
+    def given(
+        self, node: ast.arg, function: ast.AST, outer: Place, default: Values
+    ) -> Values | None:
+        """What the calls in the project pass for a parameter.
+
+        Args:
+            node: the parameter.
+            function: the function that has it.
+            outer: where that function is defined.
+            default: what the parameter is where a call leaves it out.
+
+        Returns:
+            Unknown is among the values where there can be calls that are not in view, or whose
+            arguments are not; None where no call in view says anything.
+        """
+        name = getattr(function, "name", "")
+        if not isinstance(function, DEFS) or name.startswith("__") or len(name) < 3:
+            return None
+        if node.arg.endswith(("config", "cfg")):
+            return None
+        if node in (function.args.vararg, function.args.kwarg):
+            return None
+        key = ("callers", id(node))
+        if key in self.ev._active or len(self.ev._active) > MOST_STEPS:
+            return None
+        self.ev._active.add(key)
+        try:
+            return self._given(node, function, outer, default)
+        finally:
+            self.ev._active.discard(key)
+
+    def _given(
+        self,
+        node: ast.arg,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        outer: Place,
+        default: Values,
+    ) -> Values | None:
+        if len(self.ev.project.mentions(function.name)) > MOST_FILES:
+            return None
+        found: set[Value] = set()
+        for use in self._uses(function, outer):
+            found |= UNKNOWN if use is None else self._passed(node, function, *use, default)
+        if all(isinstance(v, (Unknown, Nothing)) for v in found):
+            return None
+        return frozenset(found if self._only_called_in_view(function, outer) else found | UNKNOWN)
+
+    def _uses(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef, outer: Place
+    ) -> Iterator[tuple[ast.Call, Place, int] | None]:
+        """(call, where, how many leading parameters it does not give) of each call; None for any other use."""
+        nodes = self._overridden(function, outer)
+        for path in self.ev.project.mentions(function.name):
+            module = self.ev.module(path)
+            if module is None:
+                yield None
+                continue
+            for chain in module.carriers(function.name):
+                use = chain[-1][0]
+                if isinstance(use, ast.alias):
+                    if use.asname and self._is_imported(use, chain, function, module):
+                        yield None
+                elif isinstance(use, ast.Constant):
+                    if use.value == function.name and not _is_listed(chain):
+                        yield None  # getattr, globals(), a registry
+                elif isinstance(use, (ast.Name, ast.Attribute)) and isinstance(use.ctx, ast.Load):
+                    yield from self._use(use, chain, module, nodes, method=outer.scope.is_class)
+
+    def _use(
+        self,
+        use: ast.expr,
+        chain: Chain,
+        module: Module,
+        nodes: frozenset[int],
+        *,
+        method: bool,
+    ) -> Iterator[tuple[ast.Call, Place, int] | None]:
+        means = self.ev.evaluate(use, module.place(chain))
+        meant = [v for v in means if isinstance(v, Function) and id(v.node) in nodes]
+        call = chain[-2][0]
+        if not meant:
+            if method and any(isinstance(v, Unknown) for v in means):
+                yield None
+        elif not isinstance(call, ast.Call) or call.func is not use:
+            yield None
+        else:
+            place = module.place(chain[:-1])
+            yield call, place, 1 if self._fills_first(call, meant[0], place) else 0
+
+    def _fills_first(self, call: ast.Call, function: Function, place: Place) -> bool:
+        """Whether a call leaves the first parameter, self or cls, to the object before the dot."""
+        decorators = {(path_of(d) or "") for d in getattr(function.node, "decorator_list", ())}
+        if function.owner is None or "staticmethod" in decorators:
+            return False
+        if "classmethod" in decorators or not isinstance(call.func, ast.Attribute):
+            return True
+        owners = self.ev.evaluate(call.func.value, place)
+        return not any(isinstance(v, ClassValue) for v in owners)
+
+    def _passed(
+        self,
+        node: ast.arg,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        call: ast.Call,
+        place: Place,
+        shift: int,
+        default: Values,
+    ) -> Values:
+        for keyword in call.keywords:
+            if keyword.arg == node.arg:
+                return self.ev.evaluate(keyword.value, place)
+        positional = [*function.args.posonlyargs, *function.args.args]
+        index = positional.index(node) - shift if node in positional else len(call.args)
+        if any(isinstance(a, ast.Starred) for a in call.args[: index + 1]):
+            return UNKNOWN
+        if 0 <= index < len(call.args):
+            return self.ev.evaluate(call.args[index], place)
+        return UNKNOWN if any(k.arg is None for k in call.keywords) else default
+
+    def _overridden(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef, outer: Place
+    ) -> frozenset[int]:
+        """ids of the function and of the methods of base classes that it stands in for."""
+        owner = self.ev.link.owner_of(outer.scope)
+        bases = self.ev.link.mro(owner)[1:] if owner is not None else []
+        methods = (self.ev.link.own_method(b, function.name) for b in bases)
+        return frozenset({id(function), *(id(m.node) for m in methods if m is not None)})
+
+    def _is_imported(
+        self, alias: ast.alias, chain: Chain, function: ast.AST, module: Module
+    ) -> bool:
+        """Whether an import under another name is one of the function."""
+        place = module.place(chain)
+        bindings = module.bindings(place.scope, alias.asname or alias.name)
+        return any(
+            isinstance(v, Function) and v.node is function
+            for b in bindings
+            if b.node is alias
+            for v in self.ev.bound(b)
+        )
+
+    def _only_called_in_view(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef, outer: Place
+    ) -> bool:
+        """Whether nothing calls a function but by its name: no decorator, framework or computed name."""
+        if not all(self._is_transparent(d, outer) for d in function.decorator_list):
+            return False
+        owner = self.ev.link.owner_of(outer.scope)
+        if owner is None:
+            module = outer.scope.module
+            return not module.carriers("globals") and not _computes_names(module)
+        for current in self.ev.link.mro(owner):
+            if current.module is not None and _computes_names(current.module):
+                return False
+            outside = (v for b in self.ev.link.bases(current) for v in b)
+            if any(isinstance(v, External) and v.name not in PLAIN_BASES for v in outside):
+                return False
+        return True
+
+    def _is_transparent(self, decorator: ast.expr, outer: Place) -> bool:
+        target = decorator.func if isinstance(decorator, ast.Call) else decorator
+        return all(
+            isinstance(v, External) and v.name.partition(".")[0] in TRANSPARENT
+            for v in self.ev.evaluate(target, outer)
+        )
+
+
+def _is_listed(chain: Chain) -> bool:
+    """Whether a string is one of `__all__`."""
+    return any(
+        isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign))
+        and "__all__"
+        in (path_of(t) for t in getattr(node, "targets", [getattr(node, "target", None)]))
+        for node, _ in chain
+    )
+
+
+def _computes_names(module: Module) -> bool:
+    """Whether a module asks objects for attributes by a name that it computes."""
+    for chain in module.carriers("getattr"):
+        call = chain[-2][0]
+        if isinstance(call, ast.Call) and call.func is chain[-1][0] and len(call.args) > 1:
+            if not isinstance(call.args[1], ast.Constant):
+                return True
+    return False
