@@ -136,17 +136,17 @@ class Callers:
             yield None
         else:
             place = module.place(chain[:-1])
-            yield call, place, 1 if self._fills_first(call, meant[0], place) else 0
+            yield call, place, self.given_before(call, meant[0], place)
 
-    def _fills_first(self, call: ast.Call, function: Function, place: Place) -> bool:
-        """Whether a call leaves the first parameter, self or cls, to the object before the dot."""
+    def given_before(self, call: ast.Call, function: Function, place: Place) -> int:
+        """How many leading parameters, self or cls, the object before the dot fills in a call."""
         decorators = {(path_of(d) or "") for d in getattr(function.node, "decorator_list", ())}
         if function.owner is None or "staticmethod" in decorators:
-            return False
+            return 0
         if "classmethod" in decorators or not isinstance(call.func, ast.Attribute):
-            return True
+            return 1
         owners = self.ev.evaluate(call.func.value, place)
-        return not any(isinstance(v, ClassValue) for v in owners)
+        return 0 if any(isinstance(v, ClassValue) for v in owners) else 1
 
     def _passed(
         self,

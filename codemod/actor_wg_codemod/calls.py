@@ -42,6 +42,8 @@ from actor_wg_codemod.values import (
     Values,
     elements,
     given,
+    held,
+    mapped,
 )
 
 if TYPE_CHECKING:
@@ -230,12 +232,12 @@ class Calls:
             "WeakValueDictionary",
             "Queue",
         ):
-            items = (
-                elements(self.ev.evaluate(first, place))
-                if first is not None and callee.last != "defaultdict"
-                else frozenset()
-            )
-            return frozenset({Container(items, mapping="ict" in callee.last)})
+            mapping = "ict" in callee.last
+            items: Values = frozenset()
+            if first is not None and callee.last != "defaultdict":
+                values = self.ev.evaluate(first, place)
+                items = mapped(values) if mapping else elements(values)
+            return frozenset({Container(items, mapping)})
         if callee.looks_like_class:
             return frozenset({Foreign(name)})
         return UNKNOWN
@@ -320,7 +322,7 @@ class Calls:
     def _builtin(self, name: str, call: ast.Call, place: Place) -> Values:
         values = self._arguments(call, place)
         args = [a for a in call.args if not isinstance(a, ast.Starred)]
-        filled = [self.ev._filled(a, v, place) for a, v in zip(args, values, strict=False)]
+        filled = [self.ev.filling.filled(a, v, place) for a, v in zip(args, values, strict=False)]
         if name == "getattr" and len(args) >= 2:
             word = self.text(args[1], place)
             if word is None and self.ev._wanted and isinstance(args[1], ast.Name):
@@ -333,10 +335,11 @@ class Calls:
             items = elements(filled[0]) if filled else frozenset()
             return frozenset({Container(items)})
         if name in ONE_ELEMENT and filled:
-            return (
-                elements(filled[0])
-                if len(filled) == 1 or name == "next"
-                else frozenset().union(*filled)
+            found = frozenset(elements(filled[0]))
+            if len(filled) > 1:
+                found = found | filled[1] if name == "next" else frozenset().union(*filled)
+            return found.union(
+                *(self.ev.evaluate(k.value, place) for k in call.keywords if k.arg == "default")
             )
         if name == "zip":
             return frozenset({Container(frozenset({Tuple(tuple(elements(v) for v in filled))}))})
@@ -349,11 +352,11 @@ class Calls:
                 {Container(frozenset(v for c in values[0] for v in self._result(c, call, place)))}
             )
         if name == "dict":
-            parts = [elements(v) for v in filled]
+            parts = [mapped(v) for v in filled]
             parts += [
                 self.ev.evaluate(k.value, place)
                 if k.arg
-                else elements(self.ev.evaluate(k.value, place))
+                else held(self.ev.evaluate(k.value, place))
                 for k in call.keywords
             ]
             return frozenset({Container(frozenset().union(*parts), mapping=True)})
@@ -430,7 +433,7 @@ class Calls:
     def _container(self, method: str, receiver: Container, call: ast.Call, place: Place) -> Values:
         values = receiver
         if isinstance(call.func, ast.Attribute):
-            filled = self.ev._filled(call.func.value, frozenset({receiver}), place)
+            filled = self.ev.filling.filled(call.func.value, frozenset({receiver}), place)
             values = next((v for v in filled if isinstance(v, Container)), receiver)
         items = values.items or UNKNOWN
         if method == "items":
@@ -444,7 +447,7 @@ class Calls:
         if method == "popitem":
             return frozenset({Tuple((UNKNOWN, items))})
         if method in ("get", "pop", "setdefault") and values.topology is None:
-            return items
+            return items.union(*(self.ev.evaluate(a, place) for a in call.args[1:2]))
         return items if method == "popleft" else UNKNOWN
 
     # Mocks
@@ -657,7 +660,7 @@ class Calls:
         if index >= len(over) or isinstance(over[index], ast.Starred):
             return None
         place = outer.scope.module.place(outer.chain[: [n for n, _ in outer.chain].index(call) + 1])
-        values = self.ev._filled(over[index], self.ev.evaluate(over[index], place), place)
+        values = self.ev.filling.filled(over[index], self.ev.evaluate(over[index], place), place)
         return elements(values)
 
     def _mock_parameter(

@@ -15,11 +15,11 @@ from actor_wg_codemod.bindings import (
     Module,
     Place,
     Scope,
-    first_parameter,
     path_of,
 )
 from actor_wg_codemod.callers import Callers
 from actor_wg_codemod.calls import Calls
+from actor_wg_codemod.filling import Filling
 from actor_wg_codemod.flows import Flows
 from actor_wg_codemod.forwarding import Forwarding
 from actor_wg_codemod.kimi_keys import KimiKeys
@@ -54,6 +54,7 @@ from actor_wg_codemod.values import (
     Values,
     elements,
     given,
+    held,
 )
 
 BUILTINS = frozenset(dir(builtins))
@@ -72,9 +73,6 @@ CONTAINER_METHODS = frozenset(
         "keys",
         "popleft",
     }
-)
-FILLS = frozenset(
-    {"append", "add", "appendleft", "insert", "extend", "update", "setdefault", "put", "put_nowait"}
 )
 WRAPPED = frozenset(
     {
@@ -149,6 +147,7 @@ class Evaluator:
         self.link = Linker(self)
         self.calls = Calls(self)
         self.callers = Callers(self)
+        self.filling = Filling(self)
         self.forwarding = Forwarding(self)
         self.flows = Flows(self)
         self.kimi = KimiKeys(self)
@@ -453,7 +452,7 @@ class Evaluator:
             return UNKNOWN
         if binding.kind == "each":
             values = elements(
-                self._filled(binding.value, self.evaluate(binding.value, place), place)
+                self.filling.filled(binding.value, self.evaluate(binding.value, place), place)
             )
         elif binding.kind == "enter":
             values = self.calls.entered(binding.value, place)
@@ -541,7 +540,7 @@ class Evaluator:
             elif isinstance(value, Tuple) and index == -1:
                 found.add(Container(self._union(value.items)))
             elif isinstance(value, Container):
-                found |= value.items if index != -1 else {value}
+                found |= elements(frozenset({value})) if index != -1 else {value}
             elif isinstance(value, Instance):
                 found |= self.link.field(value.info, index)
             elif isinstance(value, Other):
@@ -637,7 +636,7 @@ class Evaluator:
             return frozenset({Container(self._union(parts))})
         if isinstance(node, ast.Dict):
             parts = (
-                elements(self.evaluate(v, place)) if k is None else self.evaluate(v, place)
+                held(self.evaluate(v, place)) if k is None else self.evaluate(v, place)
                 for k, v in zip(node.keys, node.values, strict=False)
             )
             return frozenset({Container(self._union(parts), mapping=True)})
@@ -660,7 +659,7 @@ class Evaluator:
             stored = self._stored(path, node, place)
             if stored is not None:
                 return stored
-        values = self._filled(node.value, self.evaluate(node.value, place), place)
+        values = self.filling.filled(node.value, self.evaluate(node.value, place), place)
         index = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(node.slice, ast.UnaryOp) and isinstance(node.slice.op, ast.USub):
             operand = node.slice.operand
@@ -693,7 +692,7 @@ class Evaluator:
             ):
                 found.add(value)  # a generic class with its parameters
             elif isinstance(value, (Container, Tuple)):
-                found |= elements(frozenset({value}))
+                found |= held(frozenset({value}))
             elif isinstance(value, Other):
                 found.add(value)
         return frozenset(found) or UNKNOWN
@@ -935,73 +934,6 @@ class Evaluator:
         if head in GIVING:
             return frozenset({Giver(self.annotation(parts[0], place))})
         return self.annotation(node.value, place)
-
-    # Containers that are filled bit by bit
-
-    def _filled(self, node: ast.expr, values: Values, place: Place) -> Values:
-        """Adds to a container's elements what the code around puts into it."""
-        if not any(isinstance(v, Container) and not v.declared for v in values):
-            return values
-        path = path_of(node)
-        if path is None:
-            return values
-        added = self.fills(path, place)
-        if not added:
-            return values
-        return frozenset(
-            Container(v.items | added, v.mapping, v.declared, v.topology)
-            if isinstance(v, Container) and not v.declared
-            else v
-            for v in values
-        )
-
-    def fills(self, path: str, place: Place) -> Values:
-        """The elements that are put into the container at a path, in its scope or its class."""
-        module = place.scope.module
-        word = path.rpartition(".")[2].partition("[")[0]
-        region = self._region(path, place)
-        found: set[Value] = set()
-        for chain in module.carriers(word):
-            node = chain[-1][0]
-            if path_of(node) != path or len(chain) < 3 or not any(n is region for n, _ in chain):
-                continue
-            parent = chain[-2][0]
-            if (
-                isinstance(parent, ast.Subscript)
-                and isinstance(parent.ctx, ast.Store)
-                and parent.value is node
-            ):
-                binding = module.store(chain[:-1], path)
-                if binding.kind == "value" and binding.value is not None:
-                    found |= self.evaluate(binding.value, binding.place)
-            elif (
-                isinstance(parent, ast.Attribute)
-                and parent.attr in FILLS
-                and isinstance(chain[-3][0], ast.Call)
-            ):
-                found |= self._put(chain[-3][0], parent.attr, module.place(chain[:-2]))
-            elif isinstance(parent, ast.AugAssign) and parent.target is node:
-                found |= elements(self.evaluate(parent.value, module.place(chain[:-1])))
-        return frozenset(found)
-
-    def _put(self, call: ast.Call, method: str, place: Place) -> Values:
-        if not call.args:
-            return self._union(self.evaluate(k.value, place) for k in call.keywords)
-        values = self.evaluate(call.args[-1], place)
-        return elements(values) if method in ("extend", "update") else values
-
-    def _region(self, path: str, place: Place) -> ast.AST:
-        """The node inside which a path means the same thing: the class for `self.x`, else its scope."""
-        root = path.partition(".")[0].partition("[")[0]
-        home = place.scope.module.resolve(place.scope, root)
-        if home is not None and home.is_function and ("." in path):
-            scope: Scope | None = home
-            first = first_parameter(home.node)
-            while scope is not None and first == root:
-                if scope.is_class:
-                    return scope.node
-                scope = scope.parent
-        return home.node if home is not None else place.scope.module.tree
 
     # Functions
 

@@ -191,7 +191,7 @@ class Flows:
         module = place.scope.module
         if path is None:
             return
-        region = self.ev._region(path, place)
+        region = self.ev.filling.region(path, place)
         if (id(region), path) in seen:
             return
         seen.add((id(region), path))

@@ -20,6 +20,7 @@ from actor_wg_codemod.bindings import (
     first_parameter,
     path_of,
 )
+from actor_wg_codemod.filling import with_added
 from actor_wg_codemod.reaching import at_end
 from actor_wg_codemod.values import (
     UNKNOWN,
@@ -529,16 +530,7 @@ class Linker:
             found |= self.ev.bound(binding)
         if any(hasattr(v, "declared") and not v.declared for v in found) and info.scope is not None:
             place = Place(info.scope, END, (), info.scope.chain)
-            added = self._fills(info, name, place)
-            if added:
-                from actor_wg_codemod.values import Container
-
-                found = {
-                    Container(v.items | added, v.mapping, v.declared, v.topology)
-                    if isinstance(v, Container) and not v.declared
-                    else v
-                    for v in found
-                }
+            return with_added(frozenset(found), self._fills(info, name, place))
         return frozenset(found)
 
     def _described(self, value: Value) -> Values:
@@ -556,7 +548,7 @@ class Linker:
             first = first_parameter(method)
             if first is not None and isinstance(method, DEFS):
                 inner = place.scope.module.place((*place.chain, (method, "body")), inside=True)
-                found |= self.ev.fills(f"{first}.{name}", inner)
+                found |= self.ev.filling.fills(f"{first}.{name}", inner)
                 break
         return frozenset(found)
 

@@ -105,7 +105,7 @@ class StringSites(AttributeSites):
         for receiver, many, where in receivers:
             if many:
                 values = elements(
-                    self.ev._filled(receiver, self.ev.evaluate(receiver, where), where)
+                    self.ev.filling.filled(receiver, self.ev.evaluate(receiver, where), where)
                 )
                 verdicts.add(self._of_values(values, word))
             else:

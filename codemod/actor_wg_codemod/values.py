@@ -214,7 +214,16 @@ def given(values: Values) -> Values:
 
 
 def elements(values: Values) -> Values:
-    """What iterating or indexing such values gives."""
+    """What iterating such values gives; of a mapping's keys nothing is known."""
+    return held(frozenset(Unknown() if _is_mapping(v) else v for v in values))
+
+
+def _is_mapping(value: Value) -> bool:
+    return isinstance(value, Container) and value.mapping
+
+
+def held(values: Values) -> Values:
+    """What indexing such values gives: the elements of a list, the values of a mapping."""
     found: set[Value] = set()
     for value in values:
         if isinstance(value, Container):
@@ -227,3 +236,13 @@ def elements(values: Values) -> Values:
         elif isinstance(value, Other):
             found.add(value)
     return frozenset(found) or UNKNOWN
+
+
+def mapped(values: Values) -> Values:
+    """What a dictionary holds that is made of such values: mappings, or iterables of pairs."""
+    found: set[Value] = set()
+    for value in values:
+        for item in held(frozenset({value})):
+            pair = not _is_mapping(value) and isinstance(item, Tuple) and len(item.items) == 2
+            found |= item.items[1] if pair and isinstance(item, Tuple) else {item}
+    return frozenset(found)
