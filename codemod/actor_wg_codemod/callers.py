@@ -23,20 +23,6 @@ if TYPE_CHECKING:
 
 MOST_FILES = 6
 MOST_STEPS = 60
-TRANSPARENT = frozenset(
-    {
-        "abc",
-        "builtins",
-        "contextlib",
-        "functools",
-        "pytest",
-        "ray",
-        "torch",
-        "typing",
-        "typing_extensions",
-    }
-)
-"""Packages whose decorators call what they decorate with what the caller of the result gave."""
 PLAIN_BASES = frozenset(
     {"builtins.object", "abc.ABC", "typing.Generic", "typing.Protocol", "typing.NamedTuple"}
 )
@@ -194,7 +180,7 @@ class Callers:
         self, function: ast.FunctionDef | ast.AsyncFunctionDef, outer: Place
     ) -> bool:
         """Whether nothing calls a function but by its name: no decorator, framework or computed name."""
-        if not all(self._is_transparent(d, outer) for d in function.decorator_list):
+        if not all(self.ev.decorating.is_transparent(d, outer) for d in function.decorator_list):
             return False
         owner = self.ev.link.owner_of(outer.scope)
         if owner is None:
@@ -207,13 +193,6 @@ class Callers:
             if any(isinstance(v, External) and v.name not in PLAIN_BASES for v in outside):
                 return False
         return True
-
-    def _is_transparent(self, decorator: ast.expr, outer: Place) -> bool:
-        target = decorator.func if isinstance(decorator, ast.Call) else decorator
-        return all(
-            isinstance(v, External) and v.name.partition(".")[0] in TRANSPARENT
-            for v in self.ev.evaluate(target, outer)
-        )
 
 
 def _is_listed(chain: Chain) -> bool:

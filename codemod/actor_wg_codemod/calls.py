@@ -73,17 +73,7 @@ HOLDERS = frozenset(
 """They hold on to their first argument until they are asked for it."""
 APPLIERS = frozenset({"asyncio.to_thread", "anyio.to_thread.run_sync", "trio.to_thread.run_sync"})
 """They call their first argument with the others."""
-METHODS = frozenset(
-    {
-        "submit",
-        "run_in_executor",
-        "create_task",
-        "run_until_complete",
-        "enter_context",
-        "enter_async_context",
-    }
-)
-"""Methods of executors, event loops and exit stacks, told by their names."""
+LOOPS = frozenset({"asyncio.get_event_loop", "asyncio.get_running_loop", "asyncio.new_event_loop"})
 SAME_ELEMENTS = frozenset({"list", "tuple", "set", "frozenset", "iter", "reversed", "sorted"})
 ONE_ELEMENT = frozenset({"next", "min", "max"})
 PASSED_THROUGH = frozenset(
@@ -128,8 +118,8 @@ class Calls:
             # what a configuration names in the manager's place is made and used as the manager is
             callees = frozenset(c for c in callees if not isinstance(c, Unknown))
         for callee in callees:
-            if isinstance(callee, Unknown) and callee.hint in METHODS:
-                found |= self._method_result(callee.hint, call, place)
+            if isinstance(callee, Unknown) and self.ev.likely_method(callee.hint):
+                found |= self._method_result(callee.hint, call, place) | UNKNOWN
             else:
                 found |= self._result(callee, call, place)
         return frozenset(found) or UNKNOWN
@@ -214,6 +204,8 @@ class Calls:
             return frozenset({Giver(given(self.ev.evaluate(first, place)))})
         if name in APPLIERS and first is not None:
             return self._applied(self.ev.evaluate(first, place), call, place)
+        if name in LOOPS:
+            return frozenset({Foreign("asyncio.AbstractEventLoop")})
         if name == "asyncio.gather":
             return self._gathered(call, place)
         if name == "builtins.object.__new__" and first is not None:
@@ -423,6 +415,8 @@ class Calls:
             if call.args:
                 return self.ev.instances(self.ev.evaluate(call.args[0], place))
             return UNKNOWN
+        if name.startswith("method."):
+            return self._method_result(name.partition(".")[2], call, place)
         if name.startswith("container.") and isinstance(receiver, Container):
             return self._container(name.partition(".")[2], receiver, call, place)
         if name == "topology" and isinstance(receiver, (ClassValue, Instance)):

@@ -19,6 +19,7 @@ from actor_wg_codemod.bindings import (
 )
 from actor_wg_codemod.callers import Callers
 from actor_wg_codemod.calls import Calls
+from actor_wg_codemod.decorating import Decorating
 from actor_wg_codemod.filling import Filling
 from actor_wg_codemod.flows import Flows
 from actor_wg_codemod.forwarding import Forwarding
@@ -123,6 +124,18 @@ GIVING = frozenset(
 )
 ASKED = frozenset({"result", "get"})
 """Methods by which a giver is asked for what it holds."""
+METHODS = frozenset(
+    {
+        "submit",
+        "run_in_executor",
+        "create_task",
+        "run_until_complete",
+        "enter_context",
+        "enter_async_context",
+    }
+)
+"""Methods of executors, event loops and exit stacks that give what becomes of their argument."""
+HANDLERS = ("asyncio.", "concurrent.futures.", "contextlib.")
 UNTYPED = frozenset(
     {
         "typing.Any",
@@ -147,6 +160,7 @@ class Evaluator:
         self.link = Linker(self)
         self.calls = Calls(self)
         self.callers = Callers(self)
+        self.decorating = Decorating(self)
         self.filling = Filling(self)
         self.forwarding = Forwarding(self)
         self.flows = Flows(self)
@@ -427,12 +441,12 @@ class Evaluator:
         if binding.kind == "star" and isinstance(node, ast.ImportFrom):
             return self._star(module, node, binding.name) or UNKNOWN
         if binding.kind == "class" and isinstance(node, ast.ClassDef):
-            return self._decorated(
+            return self.decorating.decorated(
                 ClassValue(self.link.project_class(module, node, place)), node, place
             )
         if binding.kind == "def" and isinstance(node, DEFS):
             owner = self.link.owner_of(place.scope)
-            return self._decorated(Function(module, node, place, owner), node, place)
+            return self.decorating.decorated(Function(module, node, place, owner), node, place)
         if binding.kind == "param" and isinstance(node, ast.arg):
             return self.calls.parameter(node, place)
         if binding.kind == "handler" and isinstance(node, ast.ExceptHandler):
@@ -463,39 +477,6 @@ class Evaluator:
         for index in binding.unpack:
             values = self._pick(values, index)
         return values
-
-    def _decorated(self, value: Value, node: ast.AST, place: Place) -> Values:
-        decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-        for decorator in decorators:
-            target = decorator.func if isinstance(decorator, ast.Call) else decorator
-            if (path_of(target) or "").rpartition(".")[2] == "remote":
-                values = self.evaluate(target, place)
-                if any(isinstance(v, External) and v.name == "ray.remote" for v in values):
-                    return frozenset({Remote(value)})
-        wrapper = self.wrapper(decorators, place)
-        return frozenset({value if wrapper is None else wrapper})
-
-    def wrapper(self, decorators: list[ast.expr], place: Place) -> Function | None:
-        """The inner function of the project's decorator that callers deal with instead of what it decorates.
-
-        A decorator is looked through unless its inner function takes a renamed keyword as a parameter of
-        its own, or is known to give back something of its own.
-        """
-        for decorator in decorators:
-            for known in self.evaluate(decorator, place):
-                if not isinstance(known, Function) or known.module.is_stub:
-                    continue
-                for inner in self.function_result(known):
-                    if isinstance(inner, Function) and self._stands_before(inner):
-                        return inner
-        return None
-
-    def _stands_before(self, inner: Function) -> bool:
-        arguments = inner.node.args
-        named = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-        if any(a.arg in self.names.table for a in named):
-            return True
-        return not any(isinstance(v, (Unknown, Nothing)) for v in self.function_result(inner))
 
     def _imported(self, module: Module, binding: Binding) -> Values:
         alias, statement = binding.node, binding.statement
@@ -773,6 +754,8 @@ class Evaluator:
             return self._mock(value, name)
         if isinstance(value, Giver) and name in ASKED:
             return frozenset({value})
+        if isinstance(value, Foreign) and name in METHODS and value.name.startswith(HANDLERS):
+            return frozenset({Library(f"method.{name}", value)})
         if isinstance(value, Container) and name in CONTAINER_METHODS:
             return frozenset({Library(f"container.{name}", value)})
         if isinstance(value, Partial) and name == "func":
@@ -810,6 +793,10 @@ class Evaluator:
         if value.aspect == "call" and name == "kwargs":
             return frozenset({Mock(value.info, "arguments")})
         return OTHER
+
+    def likely_method(self, name: str) -> bool:
+        """Whether a method of an unknown object is the library's of that name, by its name."""
+        return name in METHODS and not self.project.mentions(f"def {name}")
 
     # Annotations
 

@@ -137,7 +137,7 @@ class Flows:
                 before = len(flow.sites)
                 for value, inner in self.ev.returns(callee.module, callee.node):
                     self._walk(value, inner, key, new, flow, seen)
-                if len(flow.sites) > before and not self._only_splatted(callee):
+                if len(flow.sites) > before and not self._only_splatted(callee, key):
                     flow.escapes = True
 
     def _keywords(
@@ -156,8 +156,8 @@ class Flows:
             else:
                 self._note(keyword, keyword.arg, module, place, key, new, flow)
 
-    def _only_splatted(self, function: Function) -> bool:
-        """Whether every use of the function in the project is a call whose result is splatted."""
+    def _only_splatted(self, function: Function, key: str) -> bool:
+        """Whether every use of the function in the project is a call that is splatted into a taker of the key."""
         name = getattr(function.node, "name", "")
         for path in self.ev.project.mentions(name):
             module = self.ev.module(path)
@@ -175,6 +175,8 @@ class Flows:
                     return False
                 holder = chain[-3][0]
                 if not (isinstance(holder, ast.keyword) and holder.arg is None):
+                    return False
+                if not self._same_sink(chain[:-1], module, key):
                     return False
         return True
 

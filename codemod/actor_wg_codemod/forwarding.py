@@ -84,15 +84,16 @@ class Forwarding:
                 found.add(callee)
         return frozenset(found)
 
-    @staticmethod
-    def _passes_on(callee: Value, call: ast.Call) -> bool:
+    def _passes_on(self, callee: Value, call: ast.Call) -> bool:
         """Whether a call's keywords are those of its first argument: partial, to_thread, submit."""
         if isinstance(callee, External):
             return callee.name in PASSERS
+        if isinstance(callee, Library):
+            return callee.name == "method.submit"
         return (
-            isinstance(callee, (Unknown, Foreign))
-            and isinstance(call.func, ast.Attribute)
-            and call.func.attr == "submit"
+            isinstance(callee, Unknown)
+            and callee.hint == "submit"
+            and self.ev.likely_method(callee.hint)
         )
 
     def call_takings(self, call: ast.Call, place: Place, word: str) -> frozenset[Taking]:

@@ -556,9 +556,9 @@ class Linker:
         node = binding.node
         assert isinstance(node, DEFS)
         function = Function(binding.place.scope.module, node, binding.place, info, bound=True)
-        wrapper = self.ev.wrapper(node.decorator_list, binding.place)
-        if wrapper is not None:
-            return frozenset({wrapper})
+        stand_in = self.ev.decorating.stand_in(function, node.decorator_list, binding.place)
+        if stand_in is not None:
+            return self._described(stand_in)
         for decorator in node.decorator_list:
             last = (path_of(decorator) or "").rpartition(".")[2]
             if last in ("property", "cached_property", "abstractproperty", "getter"):
