@@ -353,6 +353,18 @@ def everything_is_buffered_first() -> None:
     BucketEngine._stream_out = stream_out  # type: ignore[method-assign]
 
 
+@defect("D34 D35")
+def everything_is_received_first() -> None:
+    """The receiver takes in the whole model before the consumer sees the first tensor."""
+    original = BucketEngine.receive_weights
+
+    async def receive_weights(self: Any, global_steps: int | None = None) -> Any:
+        for item in [(name, t.clone()) async for name, t in original(self, global_steps)]:
+            yield item
+
+    BucketEngine.receive_weights = receive_weights  # type: ignore[method-assign]
+
+
 @defect("D36 D36b C23")
 def buckets_are_released_too_early() -> None:
     """Yielded tensors are views of a buffer that a later bucket overwrites."""
