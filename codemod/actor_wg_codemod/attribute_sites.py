@@ -69,25 +69,15 @@ class AttributeSites(Reporting):
             return False
         if any(isinstance(v, ClassValue) for v in self.ev.evaluate(node.func, place)):
             return False
-        return self._replaces_manager(function)
+        return any(
+            r.name == renames.MANAGER
+            and any(n is function for n, _ in r.place.chain)
+            and not any(self._manages(v) for v in self.ev.replacing.put(r))
+            for r in self.ev.replacing.of(self.module)
+        )
 
-    def _replaces_manager(self, function: ast.AST) -> bool:
-        """Whether a function sets an attribute of the manager's name, by assignment or setattr."""
-        for chain in self.module.carriers(renames.MANAGER):
-            if not any(n is function for n, _ in chain):
-                continue
-            leaf, parent = chain[-1][0], chain[-2][0]
-            if isinstance(leaf, ast.Attribute) and isinstance(leaf.ctx, ast.Store):
-                return True
-            if (
-                isinstance(leaf, ast.Constant)
-                and isinstance(parent, ast.Call)
-                and leaf in parent.args[:2]
-            ):
-                setter = isinstance(parent.func, ast.Attribute) and parent.func.attr == "setattr"
-                if setter and str(leaf.value).rpartition(".")[2] == renames.MANAGER:
-                    return True
-        return False
+    def _manages(self, value: Value) -> bool:
+        return isinstance(value, ClassValue) and self.ev.link.roles(value.info).manager
 
     def _attribute_message(self, node: ast.AST, word: str) -> str:
         new = self.names.table[word]
@@ -202,6 +192,8 @@ class AttributeSites(Reporting):
     def _find_conflict(self, info: ClassInfo, word: str) -> str:
         new = self.names.table[word]
         for current in self.ev.link.mro(info):
+            if self._keeps_its_own(current, word):
+                return "own"
             if any(b.kind == "def" for b in self.ev.link.own_bindings(current, word)):
                 return "own"
             if any(b.kind == "def" for b in self.ev.link.own_bindings(current, new)):
@@ -210,12 +202,30 @@ class AttributeSites(Reporting):
                 *self.ev.link.self_assignments(current, word),
                 *self.ev.link.own_bindings(current, word),
             ):
+                if not self.ev.link.roles(current).manager:
+                    return (
+                        f"{current.name}, which is no manager, keeps a .{word} of its own, and {self.names.release} "
+                        f"keeps the group as .{new}; decide which of the two is meant."
+                    )
                 if self._stores_other(current, binding):
                     return (
                         f"{current.name} stores something other than the worker group as .{word}; rename that "
                         f"attribute first, since {self.names.release} keeps the group as .{new}."
                     )
         return ""
+
+    def _keeps_its_own(self, info: ClassInfo, word: str) -> bool:
+        """Whether a base that is no manager sets the name itself, after its `super().__init__(...)`."""
+        if self.ev.link.roles(info).manager or info.node is None:
+            return False
+        init = self.ev.link.own_method(info, "__init__")
+        if init is None:
+            return False
+        handed_up = [chain[-1][0] for chain in self.ev.forwarding.constructor_calls(init)]
+        return bool(handed_up) and any(
+            b.place.scope.node is init.node and _line(b.node) > _line(handed_up[-1])
+            for b in self.ev.link.self_assignments(info, word)
+        )
 
     def _stores_other(self, info: ClassInfo, binding: Binding) -> bool:
         value = binding.value
@@ -266,6 +276,10 @@ def _configuration(receiver: ast.expr) -> bool:
     """`config.word`, `self.cfg.word`: the configuration of something else."""
     last = (path_of(receiver) or "").rpartition(".")[2]
     return last.endswith(("config", "cfg"))
+
+
+def _line(node: ast.AST) -> int:
+    return getattr(node, "lineno", 0)
 
 
 def _hinted(receiver: ast.expr) -> bool:

@@ -227,7 +227,14 @@ class CallSites(Reporting):
                 continue  # reported with the file that holds it
             if self.guards.serves_both(module.chain_to(node), module, new):
                 continue
-            if Taking.OTHER in takings or Taking.MANUAL in takings or both:
+            if flow.claimed:
+                self._manual(
+                    node,
+                    word,
+                    f"The key {word} reaches {callee}, which needs {new} on {self.names.release}, and another call "
+                    f"that takes {word} itself; give each a dictionary of its own.",
+                )
+            elif Taking.OTHER in takings or Taking.MANUAL in takings or both:
                 why = f"The key {word} reaches {callee}, which needs {new} on {self.names.release}; a person has to change both together."
                 self._manual(node, word, why)
             elif word == self.names.group:

@@ -148,7 +148,7 @@ class Calls:
         if isinstance(callee, External):
             return self._external(callee, call, place)
         if isinstance(callee, ClassValue):
-            return frozenset({Instance(callee.info, callee.proven)})
+            return self.ev.link.constructed(callee)
         if isinstance(callee, Instance):
             method = self.ev.link.attribute(callee, "__call__")
             return (

@@ -28,6 +28,7 @@ from actor_wg_codemod.linking import Linker
 from actor_wg_codemod.narrowing import narrow
 from actor_wg_codemod.project import Project
 from actor_wg_codemod.reaching import at_end, later, reaching
+from actor_wg_codemod.replacing import Replacing
 from actor_wg_codemod.source import SourceError, decode, parse
 from actor_wg_codemod.values import (
     NOTHING,
@@ -165,6 +166,7 @@ class Evaluator:
         self.forwarding = Forwarding(self)
         self.flows = Flows(self)
         self.kimi = KimiKeys(self)
+        self.replacing = Replacing(self)
         self._modules: dict[str, Module | None] = {}
         self._memo: dict[int, Values] = {}
         self._exports: dict[tuple[str, str], Values | None] = {}
@@ -284,6 +286,9 @@ class Evaluator:
         if not isinstance(getter, DEFS) or not getter.args.args:
             return None
         parameter = getter.args.args[0].arg
+        body = module.place((*module.chain_to(getter), (getter, "body")), inside=True).scope
+        if any(b.kind != "param" for b in module.bindings(body, parameter)):
+            return frozenset({Unknown(name)})  # it looks for another name than it is asked for
         found: set[Value] = set()
         spelled = f'"{name}"' in module.text or f"'{name}'" in module.text
         self._wanted.append((parameter, name))
@@ -583,9 +588,11 @@ class Evaluator:
 
     def _evaluate(self, node: ast.expr, place: Place) -> Values:
         if isinstance(node, ast.Name):
-            return narrow(self, node, self.name(node.id, place), place)
+            found = narrow(self, node, self.name(node.id, place), place)
+            return self.replacing.replaced(node, found, place)
         if isinstance(node, ast.Attribute):
-            return narrow(self, node, self._attribute(node, place), place)
+            found = narrow(self, node, self._attribute(node, place), place)
+            return self.replacing.replaced(node, found, place)
         if isinstance(node, ast.Call):
             return self.calls.result(node, place)
         if isinstance(node, ast.Constant):

@@ -34,6 +34,8 @@ class Flow:
     """It is also passed, printed, iterated or stored where the key can be seen."""
     other: bool = False
     """The new key is written as well."""
+    claimed: bool = False
+    """It is also splatted into something of the project that takes the key as a parameter of its own."""
 
 
 class Flows:
@@ -55,7 +57,7 @@ class Flows:
         if isinstance(node, ast.Dict):
             for name, value in zip(node.keys, node.values, strict=False):
                 if name is None:
-                    self._walk(value, place, key, new, flow, seen)
+                    self._copied(value, place, key, new, flow, seen)
                 elif isinstance(name, ast.Constant):
                     self._note(name, name.value, module, place, key, new, flow)
         elif isinstance(node, ast.Call):
@@ -75,6 +77,15 @@ class Flows:
             self._comprehension(node, place, key, new, flow, seen)
         elif isinstance(node, (ast.Name, ast.Attribute)):
             self._variable(node, place, key, new, flow, seen)
+
+    def _copied(
+        self, node: ast.expr, place: Place, key: str, new: str, flow: Flow, seen: set[object]
+    ) -> None:
+        """A dictionary whose entries are copied: who else sees it matters where the key is among them."""
+        before, escapes, claimed = len(flow.sites), flow.escapes, flow.claimed
+        self._walk(node, place, key, new, flow, seen)
+        if len(flow.sites) == before:
+            flow.escapes, flow.claimed = escapes, claimed
 
     def _comprehension(
         self, node: ast.DictComp, place: Place, key: str, new: str, flow: Flow, seen: set[object]
@@ -112,11 +123,11 @@ class Flows:
         callees = self.ev.evaluate(node.func, place)
         if any(isinstance(c, External) and c.name == "builtins.dict" for c in callees):
             for argument in node.args:
-                self._walk(argument, place, key, new, flow, seen)
+                self._copied(argument, place, key, new, flow, seen)
             self._keywords(node, module, place, key, new, flow, seen)
             return
         if isinstance(node.func, ast.Attribute) and node.func.attr == "copy" and not node.args:
-            self._walk(node.func.value, place, key, new, flow, seen)
+            self._copied(node.func.value, place, key, new, flow, seen)
             return
         last = (path_of(node.func) or "").rpartition(".")[2]
         if last in ("copy", "deepcopy", "MappingProxyType") and node.args:
@@ -137,7 +148,7 @@ class Flows:
                 before = len(flow.sites)
                 for value, inner in self.ev.returns(callee.module, callee.node):
                     self._walk(value, inner, key, new, flow, seen)
-                if len(flow.sites) > before and not self._only_splatted(callee, key):
+                if len(flow.sites) > before and not self._only_splatted(callee, key, flow):
                     flow.escapes = True
 
     def _keywords(
@@ -152,11 +163,11 @@ class Flows:
     ) -> None:
         for keyword in node.keywords:
             if keyword.arg is None:
-                self._walk(keyword.value, place, key, new, flow, seen)
+                self._copied(keyword.value, place, key, new, flow, seen)
             else:
                 self._note(keyword, keyword.arg, module, place, key, new, flow)
 
-    def _only_splatted(self, function: Function, key: str) -> bool:
+    def _only_splatted(self, function: Function, key: str, flow: Flow) -> bool:
         """Whether every use of the function in the project is a call that is splatted into a taker of the key."""
         name = getattr(function.node, "name", "")
         for path in self.ev.project.mentions(name):
@@ -176,7 +187,7 @@ class Flows:
                 holder = chain[-3][0]
                 if not (isinstance(holder, ast.keyword) and holder.arg is None):
                     return False
-                if not self._same_sink(chain[:-1], module, key):
+                if not self._same_sink(chain[:-1], module, key, flow):
                     return False
         return True
 
@@ -314,7 +325,7 @@ class Flows:
                 )
                 return
         if isinstance(parent, ast.keyword) and parent.arg is None:
-            if not is_sink and not self._same_sink(chain, module, key):
+            if not is_sink and not self._same_sink(chain, module, key, flow):
                 flow.escapes = True
             return
         if isinstance(parent, ast.Compare):
@@ -334,7 +345,7 @@ class Flows:
             parent, place
         ):
             whole = self._outermost(chain)
-            if self._reaches_sink(whole, module, key):
+            if self._reaches_sink(whole, module, key, flow):
                 return
         if (
             isinstance(parent, ast.Assign)
@@ -379,15 +390,15 @@ class Flows:
             depth -= 1
         return chain[: depth + 1]
 
-    def _reaches_sink(self, chain: Chain, module: Module, key: str) -> bool:
+    def _reaches_sink(self, chain: Chain, module: Module, key: str, flow: Flow) -> bool:
         parent = chain[-2][0]
         if isinstance(parent, ast.keyword) and parent.arg is None:
-            return self._same_sink(chain, module, key)
+            return self._same_sink(chain, module, key, flow)
         return isinstance(
             parent, (ast.Assign, ast.AnnAssign, ast.Return, ast.AugAssign, ast.NamedExpr)
         )
 
-    def _same_sink(self, chain: Chain, module: Module, key: str) -> bool:
+    def _same_sink(self, chain: Chain, module: Module, key: str, flow: Flow) -> bool:
         """Whether the call that a dictionary is splatted into takes the key as ours."""
         from actor_wg_codemod.forwarding import Taking
 
@@ -401,6 +412,8 @@ class Flows:
         ):
             return True
         takings = self.ev.forwarding.call_takings(call, place, key)
+        if Taking.OTHER in takings and self.ev.forwarding.names_it(call, place, key):
+            flow.claimed = True
         return (
             bool(takings)
             and takings <= {Taking.OURS, Taking.UNPROVEN, Taking.UNKNOWN}

@@ -103,6 +103,21 @@ class Forwarding:
         }
         return frozenset(found)
 
+    def names_it(self, call: ast.Call, place: Place, word: str) -> bool:
+        """Whether something of the project that a call reaches has the keyword as a parameter."""
+        for target in self.targets(call, place):
+            if isinstance(target, Partial):
+                target = target.target
+            taker = target if isinstance(target, Function) else None
+            if isinstance(target, ClassValue):
+                inits = (
+                    self.ev.link.own_method(c, "__init__") for c in self.ev.link.mro(target.info)
+                )
+                taker = next(filter(None, inits), None)
+            if taker is not None and word in keyword_names(taker.node):
+                return True
+        return False
+
     def takes(self, value: Value, word: str) -> Taking:
         """How one callee takes a keyword."""
         names = self.ev.names
@@ -203,11 +218,33 @@ class Forwarding:
         return self._constructors[key]
 
     def _constructor(self, info: ClassInfo) -> Taking:
+        taking = self._initializer(info)
+        return self._after_new(info) or taking if taking is Taking.OURS else taking
+
+    def _after_new(self, info: ClassInfo) -> Taking | None:
+        """What an own `__new__`, which gets the keywords as well, makes of the group's."""
+        word = self.ev.names.group
+        for current in self.ev.link.mro(info):
+            method = self.ev.link.own_method(current, "__new__")
+            if method is None:
+                continue
+            uses = [kwargs_use(chain, word) for chain, _ in self.kwargs_uses(method)]
+            if any(kind == "key" for kind, _ in uses):
+                return Taking.MANUAL
+            others = [node for kind, node in uses if kind in ("splat", "reads")]
+            if not all(isinstance(n, ast.Call) and _is_new(n.func) for n in others):
+                return Taking.READS
+            return None
+        return None
+
+    def _initializer(self, info: ClassInfo) -> Taking:
         roles = self.ev.link.roles(info)
         proven = roles.proven
         made = self.ev.link.metaclass_call(info)
         if made is not None and self.ev.names.group in parameter_names(made.node):
             return Taking.OTHER  # the metaclass takes the keyword for itself
+        if Instance(info) not in self.ev.link.constructed(ClassValue(info)):
+            return Taking.OTHER  # its __new__ makes something else of the keyword
         for current in self.ev.link.mro(info):
             if current.node is None:
                 return (
@@ -228,6 +265,8 @@ class Forwarding:
         """A mixin's constructor that passes its keywords to `super()`, whoever that is in the end."""
         if self.ev.link.roles(info).manager or init.node.args.kwarg is None:
             return False
+        if self.ev.names.group in keyword_names(init.node):
+            return False  # it takes the keyword itself
         uses = self.kwargs_uses(init)
         calls = [kwargs_use(chain, self.ev.names.group) for chain, _ in uses]
         return bool(calls) and all(
@@ -307,7 +346,7 @@ class Forwarding:
     def _passed_up(self, init: Function) -> tuple[str | None, bool]:
         """(the parameter that a constructor passes on as the group, whether it calls another constructor)."""
         module, called = init.module, False
-        for chain in self._constructor_calls(module).get(id(init.node), ()):
+        for chain in self.constructor_calls(init):
             call = chain[-1][0]
             assert isinstance(call, ast.Call)
             place = module.place(chain)
@@ -321,8 +360,9 @@ class Forwarding:
                     return source, True
         return None, called
 
-    def _constructor_calls(self, module: Module) -> dict[int, list[Chain]]:
-        """The calls of some `__init__` in a module, by the functions around them."""
+    def constructor_calls(self, init: Function) -> list[Chain]:
+        """The calls of some `__init__` in a constructor, in the order of the text."""
+        module = init.module
         found = self._init_calls.get(module.path)
         if found is None or found[0] is not module:
             index: dict[int, list[Chain]] = {}
@@ -334,7 +374,7 @@ class Forwarding:
                             if isinstance(node, DEFS):
                                 index.setdefault(id(node), []).append(chain)
             found = self._init_calls[module.path] = (module, index)
-        return found[1]
+        return found[1].get(id(init.node), [])
 
     def _group_argument(self, call: ast.Call, target: Constructor, place: Place) -> ast.expr | None:
         names = self.ev.names
@@ -443,9 +483,7 @@ class Forwarding:
             elif kind == "reads":
                 reads = True
         if not taken:
-            return (
-                Taking.MANUAL if manual and self._pops_for_manager(function, word) else Taking.NONE
-            )
+            return Taking.NONE
         if manual or Taking.MANUAL in taken:
             return Taking.MANUAL
         if reads or Taking.READS in taken:
@@ -453,9 +491,6 @@ class Forwarding:
         if Taking.OURS in taken:
             return Taking.MANUAL if Taking.OTHER in taken else Taking.OURS
         return Taking.UNPROVEN
-
-    def _pops_for_manager(self, function: Function, word: str) -> bool:
-        return False
 
     def kwargs_uses(self, function: Function) -> list[tuple[Chain, Place]]:
         """The uses of a function's `**kwargs` name inside it."""
@@ -525,6 +560,10 @@ def keyword_names(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> 
 
 def _weaken(taking: Taking, proven: bool) -> Taking:
     return Taking.UNPROVEN if taking is Taking.OURS and not proven else taking
+
+
+def _is_new(callee: ast.expr) -> bool:
+    return isinstance(callee, ast.Attribute) and callee.attr == "__new__"
 
 
 def _is_stub(function: Function) -> bool:

@@ -23,6 +23,7 @@ from actor_wg_codemod.bindings import (
 from actor_wg_codemod.filling import with_added
 from actor_wg_codemod.reaching import at_end
 from actor_wg_codemod.values import (
+    NOTHING,
     UNKNOWN,
     ClassValue,
     Constructor,
@@ -624,6 +625,19 @@ class Linker:
                         if method is not None:
                             return method
         return None
+
+    def constructed(self, value: ClassValue) -> Values:
+        """What calling a class gives: an instance, or what its own `__new__` returns in its place."""
+        own, family = Instance(value.info, value.proven), self.mro(value.info)
+        for current in family:
+            method = self.own_method(current, "__new__")
+            if method is not None:
+                made = self.ev.function_result(method) - NOTHING
+                ours = {
+                    v for v in made if isinstance(v, Unknown) or getattr(v, "info", None) in family
+                }
+                return (made - ours) | ({own} if ours or not made else set())
+        return frozenset({own})
 
     def self_assignments(self, info: ClassInfo, name: str) -> list[Binding]:
         """The places in a class's methods that assign `self.name`."""

@@ -6,7 +6,6 @@ from collections import defaultdict
 from functools import cached_property
 
 SOURCE_FOLDERS = frozenset({"src", "lib", "python", "source"})
-METADATA = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
 class ModuleNames:
@@ -43,23 +42,28 @@ class ModuleNames:
         )
         relative = name.replace(".", "/")
         folders = None
-        for base in ranked:
+        for index, base in enumerate(ranked):
             found = self._file(base + relative)
-            if found and (above.startswith(base) or self._importable(base, found)):
+            if found and above.startswith(base):
                 return found
+            if found and self._importable(base, found, above):
+                near = len(_common(base, above))
+                rivals = [b for b in ranked[index + 1 :] if len(_common(b, above)) == near]
+                return None if any(self._file(b + relative) for b in rivals) else found
             if folders is None and f"{base}{relative}/" in self._folders:
                 folders = f"{base}{relative}/"
         return folders
 
-    def _importable(self, base: str, found: str) -> bool:
+    def _importable(self, base: str, found: str, above: str) -> bool:
         """Whether a folder that is not above the importer can be a source root for what was found.
 
-        A lone module in some other folder is more likely a namesake of an installed one.
+        A lone module in some other folder is more likely a namesake of an installed one, unless that folder
+        holds the sources of the importer's own project.
         """
         if "/" in found[len(base) :]:
             return True
-        known = base.rstrip("/").rpartition("/")[2] in SOURCE_FOLDERS
-        return known or any(base + name in self.files for name in METADATA)
+        project, _, folder = base.rstrip("/").rpartition("/")
+        return folder in SOURCE_FOLDERS and above.startswith(f"{project}/" if project else "")
 
     def _file(self, stem: str) -> str | None:
         if self._root_package and (stem + "/").startswith(self._root_package):
