@@ -90,8 +90,8 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     text = "files and folders to leave out, repeatable"
     add("--exclude", action="append", default=[], metavar="GLOB", help=text)
     loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument("--quiet", action="store_true", help="no progress and no summary")
-    loudness.add_argument("--verbose", action="store_true", help="list what passed, too")
+    loudness.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary")
+    loudness.add_argument("-v", "--verbose", action="store_true", help="list what passed, too")
     parser.add_argument("--version", action="version", version=f"actor-wg {__version__}")
 
 
@@ -114,8 +114,8 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     text = "files and folders to leave out, repeatable"
     add("--exclude", action="append", default=[], metavar="GLOB", help=text)
     loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument("--quiet", action="store_true", help="no hints and no summary")
-    loudness.add_argument("--verbose", action="store_true", help="name each changed file")
+    loudness.add_argument("-q", "--quiet", action="store_true", help="no hints and no summary")
+    loudness.add_argument("-v", "--verbose", action="store_true", help="name each changed file")
     parser.add_argument("--version", action="version", version=f"actor-wg {__version__}")
 
 
