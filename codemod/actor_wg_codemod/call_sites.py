@@ -171,7 +171,7 @@ class CallSites(Reporting):
         assert isinstance(call, ast.Call)
         place = self.module.place(chain)
         for keyword in call.keywords:
-            if keyword.arg is not None:
+            if keyword.arg is not None and not self.ev.forwarding.hands_on(call, keyword, place):
                 continue
             for word in (self.names.group, self.names.size):
                 flow = self._key_flow(keyword.value, word, place)

@@ -136,6 +136,17 @@ METHODS = frozenset(
     }
 )
 """Methods of executors, event loops and exit stacks that give what becomes of their argument."""
+MOCK_ASSERTIONS = frozenset(
+    {
+        "assert_called_with",
+        "assert_called_once_with",
+        "assert_any_call",
+        "assert_has_calls",
+        "assert_awaited_with",
+        "assert_awaited_once_with",
+        "assert_any_await",
+    }
+)
 HANDLERS = ("asyncio.", "concurrent.futures.", "contextlib.")
 UNTYPED = frozenset(
     {
@@ -789,7 +800,7 @@ class Evaluator:
         if value.aspect == "class":
             if name == "call_args":
                 return frozenset({Mock(value.info, "call")})
-            if name in ("assert_called_with", "assert_called_once_with", "assert_any_call"):
+            if name in MOCK_ASSERTIONS:
                 return frozenset({Mock(value.info, "assertion")})
             if name in ("call_args_list", "mock_calls"):
                 return frozenset({Container(frozenset({Mock(value.info, "call")}))})

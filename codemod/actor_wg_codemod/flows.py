@@ -324,7 +324,7 @@ class Flows:
                     call, parent.attr, module.place(chain[:-2]), module, key, new, flow, seen
                 )
                 return
-        if isinstance(parent, ast.keyword) and parent.arg is None:
+        if isinstance(parent, ast.keyword) and self._splats(parent, chain[-3][0], place):
             if not is_sink and not self._same_sink(chain, module, key, flow):
                 flow.escapes = True
             return
@@ -362,6 +362,12 @@ class Flows:
         if is_sink and not isinstance(parent, (ast.Call, ast.keyword)):
             return
         flow.escapes = True
+
+    def _splats(self, keyword: ast.keyword, call: ast.AST, place: Place) -> bool:
+        """Whether what a keyword is given becomes the keywords of a call."""
+        if keyword.arg is None or not isinstance(call, ast.Call):
+            return keyword.arg is None
+        return self.ev.forwarding.hands_on(call, keyword, place)
 
     def _is_dict_call(self, node: ast.AST, place: Place) -> bool:
         return isinstance(node, ast.Call) and path_of(node.func) in (

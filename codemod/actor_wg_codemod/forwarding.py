@@ -29,6 +29,7 @@ from actor_wg_codemod.values import (
     Unknown,
     Value,
     Values,
+    elements,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +45,20 @@ PASSERS = frozenset(
         "joblib.delayed",
     }
 )
+STARTERS = frozenset(
+    {
+        "threading.Thread",
+        "threading.Timer",
+        "multiprocessing.Process",
+        "multiprocessing.context.Process",
+        "torch.multiprocessing.Process",
+        "torch.multiprocessing.spawn",
+    }
+)
+"""They call `target` (or `function`) with the keywords in `kwargs`."""
+POOLED = frozenset({"apply", "apply_async"})
+"""Methods of a pool that call their first argument with the keywords in `kwds`."""
+CALL_RECORDS = frozenset({"unittest.mock.call", "mock.call"})
 INSTANTIATORS = frozenset({"hydra.utils.instantiate", "hydra.utils.call"})
 
 
@@ -75,14 +90,55 @@ class Forwarding:
     def targets(self, call: ast.Call, place: Place) -> Values:
         """What a call's keywords go to: `partial(X, k=v)` passes them to X."""
         callees = self.ev.evaluate(call.func, place)
+        started = self._started(call, callees)
+        if started:
+            return self.ev.evaluate(started[0], place)
         found: set[Value] = set()
         for callee in callees:
             if self._passes_on(callee, call):
                 if call.args:
                     found |= self.ev.evaluate(call.args[0], place)
+            elif isinstance(callee, External) and callee.name in CALL_RECORDS:
+                found |= self._compared(place) or {callee}
             else:
                 found.add(callee)
         return frozenset(found)
+
+    def hands_on(self, call: ast.Call, keyword: ast.keyword, place: Place) -> bool:
+        """Whether a keyword holds the keywords of what a thread, a process or a pool is given to call."""
+        if keyword.arg not in ("kwargs", "kwds"):
+            return False
+        return bool(self._started(call, self.ev.evaluate(call.func, place)))
+
+    def _started(self, call: ast.Call, callees: Values) -> list[ast.expr]:
+        """What a thread, a process or a pool is given to call."""
+        if any(isinstance(c, External) and c.name in STARTERS for c in callees):
+            return [k.value for k in call.keywords if k.arg in ("target", "function")] or call.args[
+                1:2
+            ]
+        if isinstance(call.func, ast.Attribute) and call.func.attr in POOLED:
+            if any(k.arg == "kwds" for k in call.keywords):
+                return call.args[:1]
+        return []
+
+    def _compared(self, place: Place) -> set[Value]:
+        """The mocks of a manager class whose calls a `mock.call(...)`, alone or in a list, is compared with."""
+        steps = [node for node, _ in place.chain]
+        while len(steps) > 1 and isinstance(steps[-2], (ast.List, ast.Tuple)):
+            steps.pop()
+        node, parent = steps[-1], steps[-2]
+        values: Values = frozenset()
+        if isinstance(parent, ast.Compare):
+            others = [o for o in (parent.left, *parent.comparators) if o is not node]
+            values = frozenset().union(*(self.ev.evaluate(o, place) for o in others))
+        elif isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute):
+            values = self.ev.evaluate(parent.func, place)
+        values |= elements(frozenset(v for v in values if isinstance(v, Container)))
+        return {
+            Mock(v.info, "assertion")
+            for v in values
+            if isinstance(v, Mock) and v.aspect in ("call", "assertion")
+        }
 
     def _passes_on(self, callee: Value, call: ast.Call) -> bool:
         """Whether a call's keywords are those of its first argument: partial, to_thread, submit."""

@@ -25,7 +25,7 @@ class Sites(CallSites, StringSites, ParameterSites):
         for word in (self.names.group, self.names.size):
             for chain in self.module.carriers(word):
                 self._site(chain, word)
-        for chain in self.module.chains(r"\*\*", ast.Call):
+        for chain in self.module.chains(r"\*\*|\b(kwargs|kwds)\s*=(?!=)", ast.Call):
             self._splats(chain)
         for chain in self.module.carriers(renames.WITHDRAWN_KEYWORD):
             if isinstance(chain[-1][0], ast.keyword) and self._looks_constructed(chain[-2][0]):
