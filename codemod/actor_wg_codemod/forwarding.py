@@ -93,6 +93,10 @@ class Forwarding:
         started = self._started(call, callees)
         if started:
             return self.ev.evaluate(started[0], place)
+        if any(isinstance(c, External) and c.name in INSTANTIATORS for c in callees) and call.args:
+            return self.instantiated(call.args[0], place) or callees
+        if any(isinstance(c, External) and c.name == "builtins.dict" for c in callees):
+            return self.instantiated(call, place) or callees
         found: set[Value] = set()
         for callee in callees:
             if self._passes_on(callee, call):
@@ -109,6 +113,21 @@ class Forwarding:
         if keyword.arg not in ("kwargs", "kwds"):
             return False
         return bool(self._started(call, self.ev.evaluate(call.func, place)))
+
+    def instantiated(self, node: ast.expr, place: Place) -> Values:
+        """What Hydra makes of a mapping: the value of its `_target_`; empty where none is spelled."""
+        target: ast.expr | None = None
+        if isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            target = next((v for k, v in pairs if _spells(k, "_target_")), None)
+        elif isinstance(node, ast.Call):
+            target = next((k.value for k in node.keywords if k.arg == "_target_"), None)
+        elif isinstance(node, ast.Name):
+            for value, where in self.ev.definitions(node, place):
+                if isinstance(value, (ast.Dict, ast.Call)):
+                    return self.instantiated(value, where)
+        name = self.ev.calls.text(target, place) if target is not None else None
+        return self.ev.by_name(name, place.scope.module.path) if name else frozenset()
 
     def _started(self, call: ast.Call, callees: Values) -> list[ast.expr]:
         """What a thread, a process or a pool is given to call."""
@@ -616,6 +635,10 @@ def keyword_names(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> 
 
 def _weaken(taking: Taking, proven: bool) -> Taking:
     return Taking.UNPROVEN if taking is Taking.OURS and not proven else taking
+
+
+def _spells(node: ast.expr | None, text: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == text
 
 
 def _is_new(callee: ast.expr) -> bool:

@@ -45,6 +45,8 @@ class StringSites(AttributeSites):
         elif exact and isinstance(parent, ast.Compare) and parent.left is node:
             if isinstance(parent.ops[0], (ast.In, ast.NotIn)):
                 self._key(chain[:-1], parent.comparators[0], node, word)
+        elif exact and isinstance(parent, ast.Dict) and node in parent.keys:
+            self._instantiated(chain[:-1], parent, node, word)
         if exact:
             self._kimi_key(chain, node, word)
 
@@ -75,6 +77,20 @@ class StringSites(AttributeSites):
             and isinstance(call.func, ast.Attribute)
         ):
             self._key(chain[:-1], call.func.value, node, word)
+
+    def _instantiated(self, chain: Chain, node: ast.Dict, key: ast.Constant, word: str) -> None:
+        """A key beside `_target_`, which Hydra passes to what that names."""
+        place = self.module.place(chain)
+        targets = self.ev.forwarding.instantiated(node, place)
+        takings = {self.ev.forwarding.takes(t, word) for t in targets}
+        new = self.names.table[word]
+        if takings and takings <= {Taking.OURS, Taking.UNPROVEN}:
+            message = f"Hydra passes the key {word} to what _target_ names, which takes {new} {self.names.since}."
+            proven = Taking.OURS in takings
+            self._report("AWG001", key, word, message, proven=proven)
+        elif takings & {Taking.MANUAL, Taking.READS}:
+            why = f"What _target_ names takes {new} on {self.names.release}; change it first, then this key."
+            self._manual(key, word, why)
 
     def _attrgetter(self, chain: Chain, call: ast.Call, node: ast.Constant, word: str) -> None:
         """`attrgetter("word")` applied to a manager, directly, by map or key=, or through a name."""
