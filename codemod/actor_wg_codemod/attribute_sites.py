@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod import renames
-from actor_wg_codemod.bindings import DEFS, Binding, Chain, Place, path_of
+from actor_wg_codemod.bindings import DEFS, FUNCTIONS, Binding, Chain, Place, path_of
 from actor_wg_codemod.forwarding import Taking, parameter_names
 from actor_wg_codemod.linking import ClassInfo
 from actor_wg_codemod.values import (
@@ -45,6 +45,14 @@ class AttributeSites(Reporting):
         verdict, why = self.attribute_verdict(receiver, place, word)
         if verdict is None or self._made_by_a_replacement(receiver, place):
             return
+        if self._gives_new_name(place, new):
+            verdict, why = (
+                Taking.MANUAL,
+                (
+                    f"This makes .{new} of .{word} for a verl that has no .{new}; {self.names.release} has it, so "
+                    f"remove this, or put it under a test of verl's version."
+                ),
+            )
         if verdict is Taking.MANUAL:
             self._serve(chain, new, lambda: self._manual(node, word, why), receiver)
             return
@@ -54,6 +62,18 @@ class AttributeSites(Reporting):
         self._serve(
             chain, new, lambda: self._report(code, node, word, message, proven=proven), receiver
         )
+
+    def _gives_new_name(self, place: Place, new: str) -> bool:
+        """Whether the function around is put on a class under the new name."""
+        if new not in self.module.text:
+            return False
+        for depth in range(len(place.chain) - 1, 0, -1):
+            node = place.chain[depth][0]
+            if isinstance(node, FUNCTIONS):
+                outer = self.module.place(place.chain[: depth + 1])
+                owners = self.ev.link.attachments(node, outer, self.module)
+                return any(attribute == new for _, attribute in owners)
+        return False
 
     def _made_by_a_replacement(self, receiver: ast.expr, place: Place) -> bool:
         """Whether this function puts a class of its own in the manager's place, and a call gave the receiver."""
