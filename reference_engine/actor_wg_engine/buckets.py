@@ -13,7 +13,7 @@ import torch
 
 from actor_wg_engine.contract import TensorMeta
 from actor_wg_engine.errors import ReassemblyError, TensorError
-from actor_wg_engine.views import Contents, Key, Place, ViewCache
+from actor_wg_engine.views import Contents, Place, ViewCache
 
 if TYPE_CHECKING:
     from actor_wg_engine.wire import Header
@@ -134,7 +134,7 @@ class Packer:
         self._max_body = max_body
         self._views = views if views is not None else ViewCache()
         self._bucket: torch.Tensor | None = None
-        self._places: dict[Key, Place] = {}
+        self._plan: list[Place] = []
         self._segments: list[TensorMeta] = []
         self._used = 0
         self._body = 0
@@ -148,22 +148,25 @@ class Packer:
         Raises:
             TensorError: it cannot be sent, or its name was sent before.
         """
-        # Most tensors lie where they lay in the last sync.
-        offset = align(self._used)
-        place = self._places.get((name, offset, 0))
-        if (
-            place is not None
-            and place.whole
-            and name not in self._names
-            and self._body + place.body <= self._max_body
-            and _is_like(tensor, place.segment)
-        ):
-            _copy(place.view, tensor)
-            self._segments.append(place.segment)
-            self._used = offset + place.segment.chunk_size
-            self._body += place.body
-        else:
-            self._add(name, dense(name, tensor))
+        # Most buckets hold what they held in the last sync, so the next place is known: a plan is cut where
+        # something else comes, so all before it in the bucket is as it was.
+        index = len(self._segments)
+        if index < len(self._plan):
+            segment, view, body, whole, end = self._plan[index]
+            if (
+                whole
+                and segment.name == name
+                and name not in self._names
+                and self._body + body <= self._max_body
+                and _is_like(tensor, segment)
+            ):
+                _copy(view, tensor)
+                self._segments.append(segment)
+                self._used = end
+                self._body += body
+                self._names.add(name)
+                return
+        self._add(name, dense(name, tensor))
         self._names.add(name)
 
     def _add(self, name: str, tensor: torch.Tensor) -> None:
@@ -189,11 +192,13 @@ class Packer:
             self._body += body
 
     def _place(self, segment: TensorMeta, body: int) -> Place:
-        bucket = self.current()
-        key = (segment.name, segment.offset, segment.chunk_offset)
-        found = self._places.get(key)
-        if found is None or found.segment != segment:
-            found = self._places[key] = self._views.place(bucket, segment, body)
+        bucket, index = self.current(), len(self._segments)
+        if index == 0:
+            self._plan = self._views.plan(bucket, segment)
+        if index < len(self._plan) and self._plan[index].segment == segment:
+            return self._plan[index]
+        found = self._views.place(bucket, segment, body)
+        self._plan[index:] = [found]  # what came after came after something else
         return found
 
     def close(self) -> None:
@@ -205,13 +210,12 @@ class Packer:
         """Return the bucket that is being filled; acquire one where there is none."""
         if self._bucket is None:
             self._bucket = self._acquire()
-            self._places = self._views.places(self._bucket)
         return self._bucket
 
     def _close(self, *, last: bool) -> None:
         bucket, segments = self.current()[: self._used], self._segments
         self._bucket, self._segments, self._used, self._body = None, [], 0, 0
-        self._places = {}
+        self._plan = []
         self._publish(bucket, segments, len(self._names), last)
 
 
@@ -386,5 +390,6 @@ def _is_like(tensor: object, meta: TensorMeta) -> bool:
 
 def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
     """Copy; only between two places on a GPU without waiting, as streams order nothing else."""
-    source = source.detach() if source.requires_grad else source
-    target.copy_(source, non_blocking=source.is_cuda and target.is_cuda)
+    if source.requires_grad:
+        source = source.detach()
+    target.copy_(source, source.is_cuda and target.is_cuda)

@@ -16,9 +16,6 @@ from actor_wg_engine.contract import TensorMeta
 if TYPE_CHECKING:
     from actor_wg_engine.wire import Header
 
-#: Name, offset in the bucket, offset in the tensor.
-Key = tuple[str, int, int]
-
 
 class Place(NamedTuple):
     """Where the source puts a segment."""
@@ -28,6 +25,8 @@ class Place(NamedTuple):
     body: int
     """Upper bound of what the segment adds to the header."""
     whole: bool
+    end: int
+    """Where the segment ends in the bucket."""
 
 
 class Contents(NamedTuple):
@@ -52,7 +51,7 @@ class ViewCache:
     def __init__(self, limit: int = 16384) -> None:
         self._limit = limit
         self._contents: OrderedDict[tuple[int, bytes], Contents] = OrderedDict()
-        self._places: dict[int, dict[Key, Place]] = {}
+        self._plans: dict[int, dict[tuple[str, int], list[Place]]] = {}
         self._segments: dict[TensorMeta, TensorMeta] = {}
 
     def of(self, header: Header, bucket: torch.Tensor) -> Contents:
@@ -75,24 +74,26 @@ class ViewCache:
                 self._contents.popitem(last=False)
         return contents
 
-    def places(self, bucket: torch.Tensor) -> dict[Key, Place]:
-        """Return what is known of a bucket that the source fills."""
-        places = self._places.setdefault(bucket.data_ptr(), {})
-        if len(places) > self._limit:
-            places.clear()
-        return places
+    def plan(self, bucket: torch.Tensor, first: TensorMeta) -> list[Place]:
+        """Return what the source put into a bucket the last time it began so, in order; the caller keeps it."""
+        plans = self._plans.setdefault(bucket.data_ptr(), {})
+        key = (first.name, first.chunk_offset)
+        if key not in plans and sum(map(len, plans.values())) > self._limit:
+            plans.clear()
+        return plans.setdefault(key, [])
 
     def place(self, bucket: torch.Tensor, segment: TensorMeta, body: int) -> Place:
         """Build the place of a segment; equal segments of all buckets are one and the same object."""
         if len(self._segments) > self._limit:
             self._segments.clear()
         segment = self._segments.setdefault(segment, segment)
-        return Place(segment, _view(segment, bucket), body, _is_whole(segment))
+        end = segment.offset + segment.chunk_size
+        return Place(segment, _view(segment, bucket), body, _is_whole(segment), end)
 
     def clear(self) -> None:
         """Drop all views, so that the memory under them can be freed."""
         self._contents.clear()
-        self._places.clear()
+        self._plans.clear()
         self._segments.clear()
 
 
