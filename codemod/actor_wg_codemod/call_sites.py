@@ -175,22 +175,43 @@ class CallSites(Reporting):
                 continue
             for word in (self.names.group, self.names.size):
                 flow = self._key_flow(keyword.value, word, place)
-                if not flow.sites:
-                    continue  # asked before the callee is, which costs more
-                takings = self.ev.forwarding.call_takings(call, place, word)
-                shape = not takings & TAKEN
-                if shape and not (word == self.names.group and takings == {Taking.UNKNOWN}):
-                    continue
-                self._splat(chain, keyword, word, flow, takings, place, shape=shape)
+                if flow.sites:  # asked before the callee is, which costs more
+                    self._reached(chain, keyword, word, flow, place)
+
+    def _reached(
+        self, chain: Chain, keyword: ast.keyword, word: str, flow: Flow, place: Place
+    ) -> None:
+        call = chain[-1][0]
+        assert isinstance(call, ast.Call)
+        takings = self.ev.forwarding.call_takings(call, place, word)
+        shape = not takings & TAKEN
+        if not shape or (word == self.names.group and takings == {Taking.UNKNOWN}):
+            self._splat(chain, keyword, word, flow, takings, place, shape=shape)
+
+    def _splatted_elsewhere(self, chain: Chain, word: str) -> None:
+        """A key of a dictionary that other files take from here, by a function's or a variable's name."""
+        node = chain[-1][0]
+        paths = {
+            path
+            for name in _given_names(chain)
+            for path in self.ev.project.mentions(name)
+            if path != self.module.path and b"**" in self.ev.project.read(path)
+        }
+        for other in filter(None, map(self.ev.module, sorted(paths))):
+            for splat in other.chains(r"\*\*", ast.Call):
+                call, place = splat[-1][0], other.place(splat)
+                for keyword in call.keywords if isinstance(call, ast.Call) else ():
+                    if keyword.arg is None:
+                        flow = self.ev.flows.keys(
+                            keyword.value, place, word, self.names.table[word]
+                        )
+                        if any(site is node for site, _, _ in flow.sites):
+                            self._reached(splat, keyword, word, flow, place)
 
     def _key_flow(self, node: ast.expr, word: str, place: Place) -> Flow:
-        """What writes the key into a splatted dictionary; empty where the text alone says nothing does."""
-        if not self.module.lines_of(rf"[\"']{word}[\"']|\b{word}\s*=(?!=)"):
-            root = (path_of(node) or "").partition(".")[0]
-            if not root or all(
-                b.kind != "import" for b in self.module.bindings(self.module.scope, root)
-            ):
-                return Flow()
+        """What writes the key into a splatted dictionary; empty where nothing in this file can."""
+        if not any(_may_write(chain, word) for chain in self.module.carriers(word)):
+            return Flow()
         return self.ev.flows.keys(node, place, word, self.names.table[word])
 
     def _splat(
@@ -247,6 +268,39 @@ class CallSites(Reporting):
                 )
                 message = f"The key {word} reaches {callee}, which takes {new} {self.names.since}."
                 self._report("AWG013" if kimi else "AWG011", node, word, message, proven=proven)
+
+
+def _given_names(chain: Chain) -> set[str]:
+    """The names by which other files reach a dictionary: of the function around it, else of the variable."""
+    steps = [node for node, _ in reversed(chain)]
+    for node in steps:
+        if isinstance(node, DEFS):
+            return {node.name}
+    for node in steps:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            return {(path_of(t) or "").partition(".")[0].partition("[")[0] for t in targets} - {""}
+    return set()
+
+
+def _may_write(chain: Chain, word: str) -> bool:
+    """Whether a place may be where a key is written: a string of its own, or a keyword of dict or update."""
+    node, parent = chain[-1][0], chain[-2][0]
+    if isinstance(node, ast.Constant):
+        return bool(node.value == word)
+    if not isinstance(node, ast.keyword) or not isinstance(parent, ast.Call):
+        return False
+    return (path_of(parent.func) or "update").rpartition(".")[2] in ("dict", "update")
+
+
+def is_key(chain: Chain) -> bool:
+    """Whether a string or a keyword puts a key into a dictionary."""
+    node, parent = chain[-1][0], chain[-2][0]
+    if isinstance(node, ast.keyword):
+        return isinstance(parent, ast.Call) and path_of(parent.func) == "dict"
+    if isinstance(parent, ast.Dict):
+        return node in parent.keys
+    return isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
 
 
 def _spelled(node: ast.expr) -> str:

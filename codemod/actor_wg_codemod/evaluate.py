@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Iterable, Iterator
 
 from actor_wg_codemod import renames, stack
@@ -59,6 +60,7 @@ from actor_wg_codemod.values import (
     held,
 )
 
+STAR_IMPORT = re.compile(rb"\bimport\s*\*")
 BUILTINS = frozenset(dir(builtins))
 SHALLOW = 16
 """As many expressions inside one another leave the stack far from full."""
@@ -351,7 +353,8 @@ class Evaluator:
                 if known and name in renames.PUBLIC_CLASSES and renames.ENGINE_PACKAGE in known:
                     return True
                 continue
-            target = self.module(path) if path not in seen and not path.endswith("/") else None
+            fresh = path not in seen and not path.endswith("/")
+            target = self.module(path) if fresh and self._may_bring(path, name) else None
             seen.add(path)
             if target is None or not self._gives_away(target, name):
                 continue
@@ -359,6 +362,14 @@ class Evaluator:
                 return True
             queue += [(target, n) for n, p in target.star_imports if p.scope is target.scope]
         return False
+
+    def _may_bring(self, path: str, name: str) -> bool:
+        """Whether a file says a name or imports all of another; asked before it is parsed."""
+        try:
+            data = self.project.read(path)
+        except OSError:
+            return False
+        return name.encode() in data or STAR_IMPORT.search(data) is not None
 
     def _gives_away(self, module: Module, name: str) -> bool:
         """Whether a star import of the module takes a name along, if the module has it."""

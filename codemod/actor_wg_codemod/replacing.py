@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from actor_wg_codemod.evaluate import Evaluator
 
 SETUPS = frozenset({"setUp", "setUpClass", "asyncSetUp", "setup_method", "setup_class"})
+_STORES = r"(?m)^[ \t]*(?!self\.|cls\.)\w+(\.\w+)+\s*=(?!=)"
+"""Assignments to attributes, but for the many of `self`, which is no module."""
 FILLERS = frozenset({"setitem", "dict", "update", "setdefault"})
 
 
@@ -119,7 +121,7 @@ class Replacing:
     def _search(self, module: Module) -> Iterator[Replacement]:
         for chain in module.chains(r"\b(setattr|patch)\b", ast.Call):
             yield from self._by_call(chain, module)
-        for chain in module.chains(r"\.\w+\s*=(?!=)", ast.Attribute):
+        for chain in module.chains(_STORES, ast.Attribute):
             target = chain[-1][0]
             if isinstance(target, ast.Attribute) and isinstance(target.ctx, ast.Store):
                 yield from self._by_assignment(chain, target, module)

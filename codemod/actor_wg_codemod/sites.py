@@ -12,7 +12,7 @@ from actor_wg_codemod.model import Finding
 if TYPE_CHECKING:
     pass
 
-from actor_wg_codemod.call_sites import CallSites
+from actor_wg_codemod.call_sites import CallSites, is_key
 from actor_wg_codemod.parameter_sites import ParameterSites
 from actor_wg_codemod.string_sites import StringSites
 
@@ -34,6 +34,8 @@ class Sites(CallSites, StringSites, ParameterSites):
 
     def _site(self, chain: Chain, word: str) -> None:
         node = chain[-1][0]
+        if isinstance(node, (ast.keyword, ast.Constant)) and is_key(chain):
+            self._splatted_elsewhere(chain, word)
         if isinstance(node, ast.keyword):
             if isinstance(chain[-2][0], ast.Call):
                 self._keyword(chain, word)
