@@ -162,7 +162,7 @@ class Module:
     def _lines_with(self, word: str) -> list[int]:
         """Line numbers on which a word stands as a whole; plain finding beats a pattern here."""
         text, size, found = self.text, len(word), []
-        at = text.find(word)
+        at = text.find(word) if word else -1
         while at >= 0:
             end = at + size
             before = at > 0 and (text[at - 1].isalnum() or text[at - 1] == "_")

@@ -251,7 +251,8 @@ class Forwarding:
                 return None
             if method.node.args.kwarg is None:
                 return Taking.NONE
-            return None
+            uses = [kwargs_use(chain, word)[0] for chain, _ in self.kwargs_uses(method)]
+            return Taking.MANUAL if "key" in uses else None
         return None
 
     def _called_instance(self, value: Instance, word: str) -> Taking:
@@ -276,11 +277,23 @@ class Forwarding:
         if owner is not None and name == "__init__" and word == names.group:
             return self.constructor(owner)
         if word in parameter_names(value.node):
+            if word == names.size and self._put_on_engine(value):
+                return Taking.OURS
             return Taking.OTHER
         if value.node.args.kwarg is None:
             return Taking.OTHER
         found = self.forward(value, word)
         return Taking.OTHER if found is Taking.NONE else found
+
+    def _put_on_engine(self, function: Function) -> bool:
+        """Whether a function becomes the build_topology of an engine."""
+        if function.owner is not None or not isinstance(function.node, DEFS):
+            return False
+        owners = self.ev.link.attachments(function.node, function.place, function.module)
+        return any(
+            name == renames.TOPOLOGY_METHOD and self.ev.link.is_engine(info)
+            for info, name in owners
+        )
 
     # Constructors
 
@@ -360,6 +373,8 @@ class Forwarding:
     def _own_constructor(self, info: ClassInfo, init: Function) -> Taking:
         names = self.ev.names
         parameters = parameter_names(init.node)
+        if self.stands_before(init):
+            return Taking.MANUAL
         if not self.ev.link.roles(info).manager:
             if init.node.args.vararg and init.node.args.kwarg and len(parameters) == 1:
                 return self.forward(init, names.group)  # what takes anything suits either name
@@ -380,6 +395,13 @@ class Forwarding:
         if init.node.args.kwarg is not None:
             return self.forward(init, names.group)
         return Taking.NONE
+
+    def stands_before(self, function: Function) -> bool:
+        """Whether a decorator of the project puts something before a function that takes a renamed keyword itself."""
+        decorators = getattr(function.node, "decorator_list", [])
+        if not decorators:
+            return False
+        return self.ev.decorating.stand_in(function, decorators, function.place) is not None
 
     def parameter_problem(self, function: Function, word: str) -> str | None:
         """Why a parameter of a function cannot be renamed by an edit, else None."""

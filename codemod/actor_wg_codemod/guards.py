@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from actor_wg_codemod.evaluate import Evaluator
 
 
+def _suppresses(statement: ast.stmt) -> bool:
+    """`with suppress(AttributeError):`"""
+    if not isinstance(statement, ast.With):
+        return False
+    calls = [i.context_expr for i in statement.items if isinstance(i.context_expr, ast.Call)]
+    return any(
+        (path_of(c.func) or "").rpartition(".")[2] == "suppress"
+        and any((path_of(a) or "").rpartition(".")[2] == "AttributeError" for a in c.args)
+        for c in calls
+    )
+
+
 class Guards:
     """Recognises code that serves both spellings."""
 
@@ -31,6 +43,8 @@ class Guards:
         if new not in module.text:
             return False  # nothing here says the new name, so nothing can serve it
         attribute = receiver is not None
+        if receiver is not None and self._asked_before(chain, new, path_of(receiver)):
+            return True
         for index in range(len(chain) - 1, 0, -1):
             node, (child, name) = chain[index - 1][0], chain[index]
             if isinstance(node, (ast.If, ast.IfExp)) and name in ("body", "orelse"):
@@ -75,6 +89,34 @@ class Guards:
                 for test, branch in _exits_before(body, child):
                     if _says(branch, new) and self._is_test(test, chain[:index], module, receiver):
                         return True
+        return False
+
+    @staticmethod
+    def _asked_before(chain: Chain, new: str, receiver: str | None) -> bool:
+        """Whether the new name of the same object is set from the old one, or was asked for with a fallback."""
+        site = chain[-1][0]
+        for index in range(len(chain) - 1, -1, -1):
+            node, by = chain[index]
+            if isinstance(node, ast.Assign):
+                if any(path_of(t) == f"{receiver}.{new}" for t in node.targets):
+                    return True
+            body = getattr(chain[index - 1][0], by, None) if index else None
+            if isinstance(node, ast.stmt) and isinstance(body, list) and node in body:
+                before = body[: body.index(node)]
+                if any(_suppresses(s) and _says([s], new) for s in before):
+                    return True
+            if isinstance(node, DEFS) or not index:
+                return any(
+                    isinstance(call, ast.Call)
+                    and path_of(call.func) == "getattr"
+                    and len(call.args) == 3
+                    and isinstance(call.args[1], ast.Constant)
+                    and call.args[1].value == new
+                    and path_of(call.args[0]) == receiver
+                    and call.lineno <= getattr(site, "lineno", 0)
+                    and site not in call.args
+                    for call in ast.walk(node)
+                )
         return False
 
     def _rest(self, chain: Chain, index: int, name: str, new: str) -> bool:

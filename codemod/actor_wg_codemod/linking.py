@@ -28,6 +28,7 @@ from actor_wg_codemod.values import (
     ClassValue,
     Constructor,
     External,
+    Foreign,
     Function,
     Group,
     Instance,
@@ -457,7 +458,7 @@ class Linker:
         for current in self.mro(info):
             found |= self._own_attribute(current, name, value)
             if found and not all(isinstance(v, (Nothing, Unknown)) for v in found):
-                return frozenset(found)
+                return frozenset(found | self._overridden(info, name))
             if name in renames.HOLDERS.get(current.name, ()) and self._is_verls(current):
                 return frozenset({Instance(self.verl_class(renames.MANAGER))})
         if info.node is not None and isinstance(value, Instance):
@@ -465,6 +466,20 @@ class Linker:
                 found |= self._own_attribute(child, name, Instance(child))
         known = frozenset(v for v in found if not isinstance(v, Nothing))
         return known or frozenset({Unknown(name)})
+
+    def _overridden(self, info: ClassInfo, name: str) -> Values:
+        """What subclasses have under a name that is known to be something, where that is in the project."""
+        found: set[Value] = set()
+        for child in self.subclasses(info) if info.node is not None else ():
+            for known in self._own_attribute(child, name, Instance(child)):
+                plain = isinstance(known, (ClassValue, Instance, Foreign))
+                if plain or (isinstance(known, Function) and self._gives_known(known)):
+                    found.add(known)
+        return frozenset(found)
+
+    def _gives_known(self, function: Function) -> bool:
+        given = self.ev.function_result(function)
+        return all(isinstance(v, (ClassValue, Instance, Foreign)) for v in given)
 
     def _is_verls(self, info: ClassInfo) -> bool:
         if info.node is None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from actor_wg_codemod.bindings import LOOPS, Binding, Frame, Order, Place, leaves
+from actor_wg_codemod.bindings import LOOPS, Binding, Frame, Order, Place, leaves, path_of
 
 HARMLESS = frozenset({"augment"})
+SWALLOWING = frozenset({"suppress", "raises", "assertRaises", "assertRaisesRegex"})
+"""Context managers that end an exception."""
 
 
 def reaching(bindings: Sequence[Binding], use: Place) -> list[Binding]:
@@ -46,7 +48,7 @@ def _before(
             continue
         if binding.kind != "delete":
             found.append(binding)
-        if _kills(own, shared, bound):
+        if not _broken_off(own, frames, shared) and _kills(own, shared, bound):
             return found, True
     return found, False
 
@@ -73,6 +75,14 @@ def _exclusive(own: Sequence[Frame], frames: Sequence[Frame], shared: int) -> bo
         handlers = (isinstance(arm, int), isinstance(use_arm, int))
         return all(handlers) or (handlers[0] and use_arm == "orelse")
     return False
+
+
+def _broken_off(own: Sequence[Frame], frames: Sequence[Frame], shared: int) -> bool:
+    """Whether the use stands where an exception leads to that can come before the binding is made."""
+    if shared >= len(own) or shared >= len(frames) or own[shared][0] is not frames[shared][0]:
+        return False
+    arm = frames[shared][1]
+    return own[shared][1] in ("body", "orelse") and (isinstance(arm, int) or arm == "finalbody")
 
 
 def _left(own: Sequence[Frame], frames: Sequence[Frame], shared: int) -> bool:
@@ -112,7 +122,7 @@ def _complete(control: ast.AST, bound: set[tuple[int, object]]) -> bool:
     if isinstance(control, ast.If):
         return bool(control.orelse) and has("body") and has("orelse")
     if isinstance(control, (ast.With, ast.AsyncWith)):
-        return True
+        return not any(_swallows(item.context_expr) for item in control.items)
     if isinstance(control, ast.While):
         return isinstance(control.test, ast.Constant) and bool(control.test.value) and has("body")
     if isinstance(control, ast.Try) or type(control).__name__ == "TryStar":
@@ -130,6 +140,12 @@ def _complete(control: ast.AST, bound: set[tuple[int, object]]) -> bool:
         )
         return wild and all(has(id(case)) for case in control.cases)
     return False
+
+
+def _swallows(manager: ast.expr) -> bool:
+    """Whether a `with` goes on after an exception that its body did not come to its end for."""
+    called = path_of(manager.func) if isinstance(manager, ast.Call) else None
+    return (called or "").rpartition(".")[2] in SWALLOWING
 
 
 def _dominates(binding: Binding, use: Place) -> bool:

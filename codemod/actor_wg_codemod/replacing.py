@@ -178,7 +178,7 @@ class Replacing:
         """Whether a dotted name begins with an import; an object's attribute is not a module's name."""
         root = (path_of(target) or "").partition(".")[0]
         module = place.scope.module
-        home = module.resolve(place.scope, root)
+        home = module.resolve(place.scope, root) if root else None
         return home is not None and any(b.kind == "import" for b in module.bindings(home, root))
 
     def _by_module(self, chain: Chain, module: Module) -> Iterator[Replacement]:
