@@ -283,7 +283,10 @@ class AttributeSites(Reporting):
 
     def _is_element(self, receiver: ast.expr, place: Place) -> bool:
         """Whether a receiver comes out of a container, where a mixed one says nothing."""
-        if isinstance(receiver, (ast.Subscript, ast.Call)):
+        if isinstance(receiver, ast.Call):
+            callees = self.ev.evaluate(receiver.func, place)
+            return not any(isinstance(v, Function) for v in callees)
+        if isinstance(receiver, ast.Subscript):
             return True
         if isinstance(receiver, ast.Name):
             home = self.module.resolve(place.scope, receiver.id)

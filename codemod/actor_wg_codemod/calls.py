@@ -85,6 +85,8 @@ PASSED_THROUGH = frozenset(
         "contextlib.aclosing",
         "itertools.chain",
         "itertools.cycle",
+        "builtins.classmethod",
+        "builtins.staticmethod",
     }
 )
 LOADERS = frozenset(

@@ -247,6 +247,8 @@ class Forwarding:
             if method is None:
                 continue
             parameters = parameter_names(method.node)
+            if self.stands_before(method):
+                return Taking.MANUAL
             if word in parameters or self.ev.names.new_size in parameters:
                 return None
             if method.node.args.kwarg is None:

@@ -136,12 +136,15 @@ class ParameterSites(AttributeSites):
             what = f"a Kimi topology passes {new} {self.names.since} and {owner} raises TypeError"
         else:
             what = f"keyword callers pass {new} {self.names.since} (verl itself passes it by position, so {owner} still runs)"
-        if renaming.problem is not None:
+        problem = renaming.problem
+        if problem is None and self._wrapped(place):
+            problem = "a decorator of the project puts a function with that parameter before it"
+        if problem is not None:
             if proven or self.ev.project.mentions_verl:
                 self._manual(
                     node,
                     word,
-                    f"The parameter {word}: {what}. Rename it by hand: {renaming.problem}.",
+                    f"The parameter {word}: {what}. Rename it by hand: {problem}.",
                 )
             return
         if not proven and not self.ev.project.mentions_verl:
@@ -149,6 +152,14 @@ class ParameterSites(AttributeSites):
         self._report(
             code, node, word, f"The parameter {word}: {what}.", spans=renaming.spans, proven=proven
         )
+
+    def _wrapped(self, place: Place) -> bool:
+        node = place.scope.node
+        if not isinstance(node, DEFS):
+            return False
+        outer = self.module.place(place.scope.chain)
+        function = Function(self.module, node, outer, self.ev.link.owner_of(outer.scope))
+        return self.ev.forwarding.stands_before(function)
 
     # Class level and patterns
 
