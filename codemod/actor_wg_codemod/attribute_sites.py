@@ -117,7 +117,7 @@ class AttributeSites(Reporting):
         """(OURS, UNPROVEN, MANUAL or None for no finding; why a person is needed)."""
         values = self.ev.evaluate(receiver, place)
         new = self.names.table[word]
-        ours = unproven = foreign = False
+        ours = unproven = foreign = stand_in = False
         manual = ""
         for value in values:
             if isinstance(value, (Nothing, Unknown)) or self._is_stub(value, word):
@@ -127,8 +127,14 @@ class AttributeSites(Reporting):
             unproven |= verdict is Taking.UNPROVEN
             manual = manual or (why if verdict is Taking.MANUAL else "")
             foreign |= verdict is None
+            stand_in |= verdict is Taking.UNPROVEN and self._keeps_group(value, word)
         if manual:
             return Taking.MANUAL, manual
+        if ours and stand_in:
+            return Taking.MANUAL, (
+                f"The receiver can be verl's manager or a stand-in of this project that keeps .{word} itself; "
+                f"rename both to .{new} together."
+            )
         if (ours or unproven) and foreign:
             if self._is_element(receiver, place):
                 return None, ""
@@ -145,6 +151,11 @@ class AttributeSites(Reporting):
             if word == self.names.group and _hinted(receiver) and self.ev.project.mentions_verl:
                 return Taking.UNPROVEN, ""
         return None, ""
+
+    def _keeps_group(self, value: Value, word: str) -> bool:
+        if not isinstance(value, Instance) or value.info.node is None:
+            return False
+        return self._stores_group(value.info, word)
 
     def _is_stub(self, value: Value, word: str) -> bool:
         """An object of a stand-in class that takes anything and keeps nothing (where verl is missing)."""

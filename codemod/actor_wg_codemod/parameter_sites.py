@@ -6,11 +6,12 @@ import ast
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod import renames
-from actor_wg_codemod.bindings import DEFS, FUNCTIONS, Chain, Place
+from actor_wg_codemod.bindings import DEFS, FUNCTIONS, Chain, Place, path_of
 from actor_wg_codemod.forwarding import Taking, parameter_names
 from actor_wg_codemod.linking import ClassInfo
 from actor_wg_codemod.local_names import Renaming
 from actor_wg_codemod.values import (
+    ClassValue,
     Function,
     Instance,
     Unknown,
@@ -35,7 +36,13 @@ class ParameterSites(AttributeSites):
         owner = self.ev.link.owner_of(outer.scope)
         name = self._function_name(function, outer)
         if word == self.names.group:
-            if owner is not None and name == "__init__":
+            if self._is_fake(function, owner, name):
+                why = (
+                    f"The parameter {word}: this is put in the manager's place, and what calls it there passes "
+                    f"{self.names.new_group}= on {self.names.release}; rename it, with its uses, together with those calls."
+                )
+                self._serve(chain, self.names.new_group, lambda: self._manual(node, word, why))
+            elif owner is not None and name == "__init__":
                 self._group_parameter(node, place, owner, function, outer)
             elif owner is not None and name == "__new__" and isinstance(function, DEFS):
                 self._new_parameter(node, place, owner, function)
@@ -52,6 +59,37 @@ class ParameterSites(AttributeSites):
                 self._rename_parameter("AWG012", node, place, word, owner.name, proven=True)
         else:
             self._attached_parameter(node, place, function, outer)
+
+    def _is_fake(self, function: ast.AST, owner: ClassInfo | None, name: str) -> bool:
+        """Whether this module puts a function or a class in the place of a manager that is called by keyword."""
+        if owner is not None and (name != "__init__" or self.ev.link.roles(owner).manager):
+            return False
+        for found in self.ev.replacing.of(self.module):
+            put = self.ev.replacing.put(found)
+            fake = any(
+                (isinstance(v, Function) and v.node is function)
+                or (isinstance(v, ClassValue) and v.info is owner)
+                for v in put
+            )
+            if fake and any(self._called_by_keyword(path, found.name) for path in found.inside):
+                return True
+        return False
+
+    def _called_by_keyword(self, path: str, name: str) -> bool:
+        """Whether a file calls the manager that it has under a name with the group as a keyword."""
+        module = self.ev.module(path) if path in self.ev.project.files else None
+        if module is None or not any(
+            isinstance(v, ClassValue) and self.ev.link.roles(v.info).manager
+            for v in self.ev.export(path, name) or ()
+        ):
+            return False
+        return any(
+            isinstance(chain[-1][0], ast.keyword)
+            and isinstance(chain[-2][0], ast.Call)
+            and (path_of(chain[-2][0].func) or "").rpartition(".")[2] == name
+            for word in (self.names.group, self.names.new_group)
+            for chain in module.carriers(word)
+        )
 
     @staticmethod
     def _function_name(function: ast.AST, outer: Place) -> str:
