@@ -273,14 +273,20 @@ class CallSites(Reporting):
 def _given_names(chain: Chain) -> set[str]:
     """The names by which other files reach a dictionary: of the function around it, else of the variable."""
     steps = [node for node, _ in reversed(chain)]
+    called = {
+        (path_of(node.func) or "").rpartition(".")[2]
+        for node in steps
+        if isinstance(node, ast.Call)
+    }
     for node in steps:
         if isinstance(node, DEFS):
-            return {node.name}
+            return {node.name} | called - {""}
     for node in steps:
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            return {(path_of(t) or "").partition(".")[0].partition("[")[0] for t in targets} - {""}
-    return set()
+            names = {(path_of(t) or "").partition(".")[0].partition("[")[0] for t in targets}
+            return (names | called) - {""}
+    return called - {""}
 
 
 def _may_write(chain: Chain, word: str) -> bool:

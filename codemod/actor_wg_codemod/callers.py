@@ -82,6 +82,41 @@ class Callers:
             return None
         return frozenset(found if self._only_called_in_view(function, outer) else found | UNKNOWN)
 
+    def arguments(
+        self, node: ast.arg, function: ast.AST, outer: Place
+    ) -> Iterator[tuple[ast.expr, Place] | None]:
+        """What each call in the project writes for a parameter, and where; None where that is not in view."""
+        name = getattr(function, "name", "")
+        if not isinstance(function, DEFS) or name.startswith("__") or len(name) < 3:
+            return
+        if len(self.ev.project.mentions(name)) > MOST_FILES:
+            return
+        if not self._only_called_in_view(function, outer):
+            yield None
+        for use in self._uses(function, outer):
+            argument = None if use is None else self._argument(node, function, use[0], use[2])
+            if use is None or argument is None:
+                yield None
+            else:
+                yield argument, use[1]
+
+    @staticmethod
+    def _argument(
+        node: ast.arg,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        call: ast.Call,
+        shift: int,
+    ) -> ast.expr | None:
+        """What a call writes for a parameter; None where it leaves it out or unpacks something."""
+        for keyword in call.keywords:
+            if keyword.arg == node.arg:
+                return keyword.value
+        positional = [*function.args.posonlyargs, *function.args.args]
+        index = positional.index(node) - shift if node in positional else len(call.args)
+        if any(isinstance(a, ast.Starred) for a in call.args[: index + 1]):
+            return None
+        return call.args[index] if 0 <= index < len(call.args) else None
+
     def _uses(
         self, function: ast.FunctionDef | ast.AsyncFunctionDef, outer: Place
     ) -> Iterator[tuple[ast.Call, Place, int] | None]:
@@ -143,16 +178,12 @@ class Callers:
         shift: int,
         default: Values,
     ) -> Values:
-        for keyword in call.keywords:
-            if keyword.arg == node.arg:
-                return self.ev.evaluate(keyword.value, place)
-        positional = [*function.args.posonlyargs, *function.args.args]
-        index = positional.index(node) - shift if node in positional else len(call.args)
-        if any(isinstance(a, ast.Starred) for a in call.args[: index + 1]):
-            return UNKNOWN
-        if 0 <= index < len(call.args):
-            return self.ev.evaluate(call.args[index], place)
-        return UNKNOWN if any(k.arg is None for k in call.keywords) else default
+        argument = self._argument(node, function, call, shift)
+        if argument is not None:
+            return self.ev.evaluate(argument, place)
+        unpacked = [a for a in call.args if isinstance(a, ast.Starred)]
+        unpacked_keywords = [k for k in call.keywords if k.arg is None]
+        return UNKNOWN if unpacked or unpacked_keywords else default
 
     def _overridden(
         self, function: ast.FunctionDef | ast.AsyncFunctionDef, outer: Place

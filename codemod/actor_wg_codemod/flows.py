@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from actor_wg_codemod.bindings import DEFS, FUNCTIONS, Binding, Chain, Module, Place, Scope, path_of
 from actor_wg_codemod.reaching import reaching
-from actor_wg_codemod.values import External, Function
+from actor_wg_codemod.values import ClassValue, External, Function, Instance
 
 if TYPE_CHECKING:
     from actor_wg_codemod.evaluate import Evaluator
@@ -227,6 +227,11 @@ class Flows:
                 return
             if home is module.scope and len(self.ev.project.mentions(node.id)) > 1:
                 flow.escapes = True
+        for binding in bindings:
+            if binding.kind == "param" and isinstance(binding.node, ast.arg) and not received:
+                self._passed(binding.node, binding.place, key, new, flow, seen)
+        if isinstance(node, ast.Attribute):
+            self._class_level(node, place, key, new, flow, seen)
         word = path.rpartition(".")[2]
         for chain in module.carriers(word):
             use = chain[-1][0]
@@ -242,6 +247,37 @@ class Flows:
             if received and kwargs_kind(chain, key) == "key":
                 continue  # what the callers pass, not what is written here
             self._use(chain, module, key, new, flow, seen, is_sink=use is node)
+
+    def _passed(
+        self, node: ast.arg, place: Place, key: str, new: str, flow: Flow, seen: set[object]
+    ) -> None:
+        """A dictionary that comes in as a parameter: what the calls write there."""
+        scope = place.scope
+        outer = scope.module.place(scope.chain)
+        for passed in self.ev.callers.arguments(node, scope.node, outer):
+            if passed is None:
+                flow.escapes = True
+            else:
+                self._walk(*passed, key, new, flow, seen)
+
+    def _class_level(
+        self,
+        node: ast.Attribute,
+        place: Place,
+        key: str,
+        new: str,
+        flow: Flow,
+        seen: set[object],
+    ) -> None:
+        """A dictionary in the body of a class, reached through an instance or the class."""
+        for owner in self.ev.evaluate(node.value, place):
+            for current in (
+                self.ev.link.mro(owner.info) if isinstance(owner, (ClassValue, Instance)) else ()
+            ):
+                for binding in self.ev.link.own_bindings(current, node.attr):
+                    if binding.kind in ("value", "annotated") and binding.value is not None:
+                        self._walk(binding.value, binding.place, key, new, flow, seen)
+                        flow.escapes = True  # the class and its instances share it
 
     @staticmethod
     def _same_value(
