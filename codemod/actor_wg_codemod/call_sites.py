@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod import renames
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 from actor_wg_codemod.reporting import Reporting
 
+MOST_FILES = 12
+"""A name that more files say is too common to look for what they do with it."""
 TAKEN = frozenset({Taking.OURS, Taking.READS, Taking.UNPROVEN, Taking.MANUAL})
 
 
@@ -191,22 +194,29 @@ class CallSites(Reporting):
     def _splatted_elsewhere(self, chain: Chain, word: str) -> None:
         """A key of a dictionary that other files take from here, by a function's or a variable's name."""
         node = chain[-1][0]
-        paths = {
-            path
-            for name in _given_names(chain)
-            for path in self.ev.project.mentions(name)
-            if path != self.module.path and b"**" in self.ev.project.read(path)
-        }
-        for other in filter(None, map(self.ev.module, sorted(paths))):
-            for splat in other.chains(r"\*\*", ast.Call):
-                call, place = splat[-1][0], other.place(splat)
-                for keyword in call.keywords if isinstance(call, ast.Call) else ():
+        for name in _given_names(chain):
+            paths = self.ev.project.mentions(name)
+            for path in paths if len(paths) <= MOST_FILES and not name.startswith("__") else ():
+                if path == self.module.path or b"**" not in self.ev.project.read(path):
+                    continue
+                for splat, keyword, place in self._splats_near(path, name):
+                    flow = self.ev.flows.keys(keyword.value, place, word, self.names.table[word])
+                    if any(site is node for site, _, _ in flow.sites):
+                        self._reached(splat, keyword, word, flow, place)
+
+    def _splats_near(self, path: str, name: str) -> Iterator[tuple[Chain, ast.keyword, Place]]:
+        """The dictionaries that a file splats in the functions that use a name, or have it."""
+        other = self.ev.module(path)
+        if other is None:
+            return
+        uses = [c for c in other.carriers(name) if not isinstance(c[-1][0], ast.alias)]
+        near = {_function_around(use) for use in uses}
+        for chain in other.chains(r"\*\*", ast.Call):
+            call = chain[-1][0]
+            if isinstance(call, ast.Call) and _function_around(chain) in near:
+                for keyword in call.keywords:
                     if keyword.arg is None:
-                        flow = self.ev.flows.keys(
-                            keyword.value, place, word, self.names.table[word]
-                        )
-                        if any(site is node for site, _, _ in flow.sites):
-                            self._reached(splat, keyword, word, flow, place)
+                        yield chain, keyword, other.place(chain)
 
     def _key_flow(self, node: ast.expr, word: str, place: Place) -> Flow:
         """What writes the key into a splatted dictionary; empty where nothing in this file can."""
@@ -297,6 +307,11 @@ def _may_write(chain: Chain, word: str) -> bool:
     if not isinstance(node, ast.keyword) or not isinstance(parent, ast.Call):
         return False
     return (path_of(parent.func) or "update").rpartition(".")[2] in ("dict", "update")
+
+
+def _function_around(chain: Chain) -> ast.AST | None:
+    """The innermost function that a node is or stands in."""
+    return next((node for node, _ in reversed(chain) if isinstance(node, DEFS)), None)
 
 
 def is_key(chain: Chain) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod import renames
@@ -72,6 +73,9 @@ class Taking(enum.Enum):
     OTHER = "is something else"
     NONE = "does not take it"
     UNKNOWN = "is unknown"
+
+
+FORWARDED = frozenset({Taking.OURS, Taking.READS, Taking.UNPROVEN, Taking.MANUAL})
 
 
 class Forwarding:
@@ -568,7 +572,7 @@ class Forwarding:
             kind, detail = kwargs_use(chain, word)
             if kind == "splat" and isinstance(detail, ast.Call):
                 takings = self.call_takings(detail, function.module.place(chain[:-2]), word)
-                if takings & {Taking.OURS, Taking.READS, Taking.UNPROVEN, Taking.MANUAL}:
+                if takings & FORWARDED:
                     taken |= takings
                 elif any(
                     isinstance(v, External) and v.name == "builtins.dict"
@@ -581,6 +585,8 @@ class Forwarding:
                 manual = True
             elif kind == "reads":
                 reads = True
+                for call, where in self._kept(chain, function):
+                    taken |= self.call_takings(call, where, word) & FORWARDED
         if not taken:
             return Taking.NONE
         if manual or Taking.MANUAL in taken:
@@ -590,6 +596,21 @@ class Forwarding:
         if Taking.OURS in taken:
             return Taking.MANUAL if Taking.OTHER in taken else Taking.OURS
         return Taking.UNPROVEN
+
+    def _kept(self, chain: Chain, function: Function) -> Iterator[tuple[ast.Call, Place]]:
+        """The calls that `self.kept = kwargs` is splatted into by other methods of the class."""
+        node, statement = chain[-1][0], chain[-2][0]
+        if function.owner is None or not isinstance(statement, ast.Assign):
+            return
+        target = statement.targets[0]
+        if statement.value is not node or not isinstance(target, ast.Attribute):
+            return
+        for use in function.module.carriers(target.attr):
+            owner = function.owner.node
+            if isinstance(use[-2][0], ast.keyword) and any(n is owner for n, _ in use):
+                call = use[-3][0]
+                if use[-2][0].arg is None and isinstance(call, ast.Call):
+                    yield call, function.module.place(use[:-2])
 
     def kwargs_uses(self, function: Function) -> list[tuple[Chain, Place]]:
         """The uses of a function's `**kwargs` name inside it."""

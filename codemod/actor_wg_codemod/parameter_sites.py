@@ -220,6 +220,22 @@ class ParameterSites(AttributeSites):
             code = "AWG003" if word == self.names.group else "AWG013"
             self._report(code, node, word, message, proven=verdict is Taking.OURS)
 
+    def _own_property(self, chain: Chain, word: str) -> None:
+        """A setter under the old name in a manager subclass: verl's constructor went through it."""
+        node = chain[-1][0]
+        assert isinstance(node, DEFS)
+        if all(path_of(d) != f"{word}.setter" for d in node.decorator_list):
+            return
+        owner = self.ev.link.owner_of(self.module.place(chain).scope)
+        if owner is None or word != self.names.group or not self.ev.link.roles(owner).manager:
+            return
+        new = self.names.table[word]
+        why = (
+            f"The constructor of the manager sets .{new} on {self.names.release}, so this setter of {owner.name} "
+            f"is not called any more; rename the property, or set .{word} where it is needed."
+        )
+        self._serve(chain, new, lambda: self._manual(node, word, why))
+
     def _pattern(self, chain: Chain, word: str) -> None:
         """`case Manager(word=x)`."""
         node = chain[-1][0]

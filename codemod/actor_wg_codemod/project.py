@@ -158,8 +158,9 @@ class Project:
     def _sited(self, path: str) -> bool:
         """Whether a file holds an old name in one of the forms that can be a site."""
         data = self._peek(path)
-        if path in self._scan.old and (self.may_have_sites(data) or self._takes_group(data)):
-            return True
+        if path in self._scan.old:
+            if self.may_have_sites(data) or self._takes_group(data) or self._stands_in(data):
+                return True
         return _ENGINE in data and _REPLICAS in data and self._withdrawn.search(data) is not None
 
     def may_have_sites(self, data: bytes) -> bool:
@@ -198,6 +199,14 @@ class Project:
                 return True
             at = data.find(head, at + len(head))
         return False
+
+    def _stands_in(self, data: bytes) -> bool:
+        """Whether a setter has the group's name, or code that replaces things says it at all."""
+        word = self.vocabulary.group.encode()
+        if word + b".setter" in data:
+            return True
+        replaces = b"setattr" in data or b"patch" in data
+        return replaces and renames.MANAGER.encode() in data and stands(data, word)
 
     @cached_property
     def roots(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod import renames
-from actor_wg_codemod.bindings import Chain
+from actor_wg_codemod.bindings import DEFS, Chain
 from actor_wg_codemod.model import Finding
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Sites(CallSites, StringSites, ParameterSites):
             self._string(chain, word)
         elif isinstance(node, ast.arg):
             self._parameter(chain, word)
+        elif isinstance(node, DEFS):
+            self._own_property(chain, word)
         elif isinstance(node, ast.MatchClass):
             self._pattern(chain, word)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
