@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from actor_wg_codemod.evaluate import Evaluator
 
 SETUPS = frozenset({"setUp", "setUpClass", "asyncSetUp", "setup_method", "setup_class"})
-_STORES = r"(?m)^[ \t]*(?!self\.|cls\.)\w+(\.\w+)+\s*=(?!=)"
-"""Assignments to attributes, but for the many of `self`, which is no module."""
+_STORES = r"(?m)^[ \t]*(?!self\.|cls\.)[\w.]+\.[A-Z]\w*[ \t]*=(?!=)"
+"""Assignments to what may be a class in a module: not those of `self`, nor of lower-case names."""
 FILLERS = frozenset({"setitem", "dict", "update", "setdefault"})
 
 
