@@ -76,7 +76,7 @@ class LocalNames:
             home = module.resolve(place.scope, new)
             if home is None or home is scope or not _inside(home, scope):
                 return f"this function already uses the name {new}"
-            if any(_within(use, home.node) for use in uses):
+            if any(_inside(module.place(use).scope, home) for use in uses):
                 return f"an inner scope of this function already binds {new}"
         return None
 
