@@ -20,6 +20,7 @@ from actor_wg_codemod.values import (
 
 if TYPE_CHECKING:
     from actor_wg_codemod.evaluate import Evaluator
+    from actor_wg_codemod.linking import ClassInfo
 
 MOST_FILES = 6
 MOST_STEPS = 60
@@ -50,8 +51,7 @@ class Callers:
             Unknown is among the values where there can be calls that are not in view, or whose
             arguments are not; None where no call in view says anything.
         """
-        name = getattr(function, "name", "")
-        if not isinstance(function, DEFS) or name.startswith("__") or len(name) < 3:
+        if not isinstance(function, DEFS) or not self._searchable(function, outer):
             return None
         if node.arg.endswith(("config", "cfg")):
             return None
@@ -73,23 +73,24 @@ class Callers:
         outer: Place,
         default: Values,
     ) -> Values | None:
-        if len(self.ev.project.mentions(function.name)) > MOST_FILES:
+        if len(self.ev.project.mentions(self._name(function, outer))) > MOST_FILES:
             return None
         found: set[Value] = set()
         for use in self._uses(function, outer):
             found |= UNKNOWN if use is None else self._passed(node, function, *use, default)
         if all(isinstance(v, (Unknown, Nothing)) for v in found):
             return None
-        return frozenset(found if self._only_called_in_view(function, outer) else found | UNKNOWN)
+        if not self._only_called_in_view(function, outer):
+            found |= default | UNKNOWN
+        return frozenset(found)
 
     def arguments(
         self, node: ast.arg, function: ast.AST, outer: Place
     ) -> Iterator[tuple[ast.expr, Place] | None]:
         """What each call in the project writes for a parameter, and where; None where that is not in view."""
-        name = getattr(function, "name", "")
-        if not isinstance(function, DEFS) or name.startswith("__") or len(name) < 3:
+        if not isinstance(function, DEFS) or not self._searchable(function, outer):
             return
-        if len(self.ev.project.mentions(name)) > MOST_FILES:
+        if len(self.ev.project.mentions(self._name(function, outer))) > MOST_FILES:
             return
         if not self._only_called_in_view(function, outer):
             yield None
@@ -121,22 +122,35 @@ class Callers:
         self, function: ast.FunctionDef | ast.AsyncFunctionDef, outer: Place
     ) -> Iterator[tuple[ast.Call, Place, int] | None]:
         """(call, where, how many leading parameters it does not give) of each call; None for any other use."""
-        nodes = self._overridden(function, outer)
-        for path in self.ev.project.mentions(function.name):
+        nodes, name = self._overridden(function, outer), self._name(function, outer)
+        for path in self.ev.project.mentions(name):
             module = self.ev.module(path)
             if module is None:
                 yield None
                 continue
-            for chain in module.carriers(function.name):
+            for chain in module.carriers(name):
                 use = chain[-1][0]
                 if isinstance(use, ast.alias):
                     if use.asname and self._is_imported(use, chain, function, module):
                         yield None
                 elif isinstance(use, ast.Constant):
-                    if use.value == function.name and not _is_listed(chain):
+                    if use.value == name and not _is_listed(chain):
                         yield None  # getattr, globals(), a registry
                 elif isinstance(use, (ast.Name, ast.Attribute)) and isinstance(use.ctx, ast.Load):
                     yield from self._use(use, chain, module, nodes, method=outer.scope.is_class)
+
+    def _name(self, function: ast.FunctionDef | ast.AsyncFunctionDef, outer: Place) -> str:
+        """The name by which a function is called: a constructor by that of its class."""
+        owner = self.ev.link.owner_of(outer.scope) if function.name == "__init__" else None
+        return function.name if owner is None else owner.name
+
+    def _searchable(self, function: ast.FunctionDef | ast.AsyncFunctionDef, outer: Place) -> bool:
+        name = self._name(function, outer)
+        return not name.startswith("__") and len(name) > 2
+
+    def _constructor(self, info: ClassInfo) -> Function | None:
+        inits = (self.ev.link.own_method(c, "__init__") for c in self.ev.link.mro(info))
+        return next(filter(None, inits), None)
 
     def _use(
         self,
@@ -148,7 +162,8 @@ class Callers:
         method: bool,
     ) -> Iterator[tuple[ast.Call, Place, int] | None]:
         means = self.ev.evaluate(use, module.place(chain))
-        meant = [v for v in means if isinstance(v, Function) and id(v.node) in nodes]
+        made = (self._constructor(v.info) if isinstance(v, ClassValue) else v for v in means)
+        meant = [v for v in made if isinstance(v, Function) and id(v.node) in nodes]
         call = chain[-2][0]
         if not meant:
             if method and any(isinstance(v, Unknown) for v in means):
@@ -157,7 +172,8 @@ class Callers:
             yield None
         else:
             place = module.place(chain[:-1])
-            yield call, place, self.given_before(call, meant[0], place)
+            constructs = any(isinstance(v, ClassValue) for v in means)
+            yield call, place, 1 if constructs else self.given_before(call, meant[0], place)
 
     def given_before(self, call: ast.Call, function: Function, place: Place) -> int:
         """How many leading parameters, self or cls, the object before the dot fills in a call."""
@@ -214,6 +230,8 @@ class Callers:
         if not all(self.ev.decorating.is_transparent(d, outer) for d in function.decorator_list):
             return False
         owner = self.ev.link.owner_of(outer.scope)
+        if function.name == "__init__":
+            return False  # subclasses and factories construct it as well
         if owner is None:
             module = outer.scope.module
             return not module.carriers("globals") and not _computes_names(module)
