@@ -970,6 +970,11 @@ class Evaluator:
         finally:
             self._active.discard(key)
 
+    def _yielded(self, node: ast.expr, place: Place) -> Values:
+        """What a `yield` or a `yield from` gives for each turn."""
+        values = self.evaluate(node, place)
+        return elements(values) if isinstance(place.chain[-1][0], ast.YieldFrom) else values
+
     def _function_result(self, function: Function) -> Values:
         node, module = function.node, function.module
         if isinstance(node, ast.Lambda):
@@ -981,6 +986,6 @@ class Evaluator:
                 return declared
         yields = self.returns(module, node, "yield")
         if yields:
-            return frozenset({Container(self._union(self.evaluate(v, p) for v, p in yields))})
+            return frozenset({Container(self._union(self._yielded(v, p) for v, p in yields))})
         found = self._union(self.evaluate(v, p) for v, p in self.returns(module, node))
         return found or NOTHING
