@@ -118,6 +118,9 @@ class CallSites(Reporting):
             node = scope.node
             if isinstance(node, DEFS) and node.name == renames.TOPOLOGY_METHOD:
                 word = self.names.size
+                owner = self.ev.link.owner_of(scope.parent)
+                if owner is not None and self.ev.link.is_shared(owner):
+                    return True
                 if word in parameter_names(node):
                     return (
                         self.ev.forwarding.locals.rename(

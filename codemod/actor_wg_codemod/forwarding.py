@@ -251,7 +251,7 @@ class Forwarding:
             if method is None:
                 continue
             parameters = parameter_names(method.node)
-            if self.stands_before(method):
+            if self.stands_before(method) or self.ev.link.is_shared(current):
                 return Taking.MANUAL
             if word in parameters or self.ev.names.new_size in parameters:
                 return None
@@ -276,7 +276,7 @@ class Forwarding:
         name = getattr(value.node, "name", "")
         if owner is not None and name == renames.TOPOLOGY_METHOD and word == names.size:
             if self.ev.link.is_engine(owner):
-                return Taking.OURS
+                return Taking.MANUAL if self.ev.link.is_shared(owner) else Taking.OURS
             roles = self.ev.link.roles(owner)
             if roles.engine and not roles.proven:
                 return Taking.UNPROVEN

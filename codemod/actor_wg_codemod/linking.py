@@ -345,6 +345,13 @@ class Linker:
         roles = self.roles(info)
         return (roles.engine and roles.proven) or self._elsewhere(info, "engine")
 
+    def is_shared(self, info: ClassInfo) -> bool:
+        """Whether a mixin is a base of engines and of classes that are none."""
+        if self.roles(info).engine:
+            return False
+        engines = [self.roles(leaf).engine for leaf in self.leaf_classes(info)]
+        return any(engines) and not all(engines)
+
     def is_kimi(self, info: ClassInfo) -> bool:
         """A Kimi engine or a mixin of one."""
         return self.roles(info).kimi or self._elsewhere(info, "kimi")

@@ -175,6 +175,9 @@ class ParameterSites(AttributeSites):
         else:
             what = f"keyword callers pass {new} {self.names.since} (verl itself passes it by position, so {owner} still runs)"
         problem = renaming.problem
+        shared = self.ev.link.owner_of(place.scope.parent)
+        if problem is None and shared is not None and self.ev.link.is_shared(shared):
+            problem = f"{shared.name} is also a base of a class that is no engine"
         if problem is None and self._wrapped(place):
             problem = "a decorator of the project puts a function with that parameter before it"
         if problem is not None:
