@@ -6,7 +6,15 @@ import ast
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod import renames
-from actor_wg_codemod.bindings import DEFS, FUNCTIONS, Binding, Chain, Place, path_of
+from actor_wg_codemod.bindings import (
+    DEFS,
+    FUNCTIONS,
+    Binding,
+    Chain,
+    Place,
+    function_around,
+    path_of,
+)
 from actor_wg_codemod.forwarding import Taking, parameter_names
 from actor_wg_codemod.linking import ClassInfo
 from actor_wg_codemod.values import (
@@ -77,7 +85,7 @@ class AttributeSites(Reporting):
 
     def _made_by_a_replacement(self, receiver: ast.expr, place: Place) -> bool:
         """Whether this function puts a class of its own in the manager's place, and a call gave the receiver."""
-        function = next((n for n, _ in reversed(place.chain) if isinstance(n, DEFS)), None)
+        function = function_around(place.chain)
         if function is None or renames.MANAGER not in self.module.text:
             return False
         node: ast.expr | None = receiver

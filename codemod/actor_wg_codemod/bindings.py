@@ -572,6 +572,11 @@ def _carries(node: ast.AST, word: str) -> bool:
     return False
 
 
+def function_around(chain: Chain) -> ast.AST | None:
+    """The innermost `def` that a node is or stands in."""
+    return next((node for node, _ in reversed(chain) if isinstance(node, DEFS)), None)
+
+
 def _opens(node: ast.AST, name: str, child: ast.AST) -> bool:
     if isinstance(node, DEFS):
         return name in ("body", "args")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from actor_wg_codemod import renames
-from actor_wg_codemod.bindings import DEFS, Chain, Place, Scope, path_of
+from actor_wg_codemod.bindings import DEFS, Chain, Place, Scope, function_around, path_of
 from actor_wg_codemod.flows import Flow
-from actor_wg_codemod.forwarding import Taking, parameter_names
+from actor_wg_codemod.forwarding import TAKEN, Taking, parameter_names
 from actor_wg_codemod.linking import ClassInfo
 from actor_wg_codemod.values import (
     ClassValue,
@@ -27,7 +27,6 @@ from actor_wg_codemod.reporting import Reporting
 
 MOST_FILES = 12
 """A name that more files say is too common to look for what they do with it."""
-TAKEN = frozenset({Taking.OURS, Taking.READS, Taking.UNPROVEN, Taking.MANUAL})
 
 
 class CallSites(Reporting):
@@ -213,10 +212,10 @@ class CallSites(Reporting):
         if other is None:
             return
         uses = [c for c in other.carriers(name) if not isinstance(c[-1][0], ast.alias)]
-        near = {_function_around(use) for use in uses}
+        near = {function_around(use) for use in uses}
         for chain in other.chains(r"\*\*", ast.Call):
             call = chain[-1][0]
-            if isinstance(call, ast.Call) and _function_around(chain) in near:
+            if isinstance(call, ast.Call) and function_around(chain) in near:
                 for keyword in call.keywords:
                     if keyword.arg is None:
                         yield chain, keyword, other.place(chain)
@@ -310,11 +309,6 @@ def _may_write(chain: Chain, word: str) -> bool:
     if not isinstance(node, ast.keyword) or not isinstance(parent, ast.Call):
         return False
     return (path_of(parent.func) or "update").rpartition(".")[2] in ("dict", "update")
-
-
-def _function_around(chain: Chain) -> ast.AST | None:
-    """The innermost function that a node is or stands in."""
-    return next((node for node, _ in reversed(chain) if isinstance(node, DEFS)), None)
 
 
 def is_key(chain: Chain) -> bool:

@@ -20,7 +20,6 @@ from actor_wg_codemod.values import (
 
 if TYPE_CHECKING:
     from actor_wg_codemod.evaluate import Evaluator
-    from actor_wg_codemod.linking import ClassInfo
 
 MOST_FILES = 6
 MOST_STEPS = 60
@@ -148,10 +147,6 @@ class Callers:
         name = self._name(function, outer)
         return not name.startswith("__") and len(name) > 2
 
-    def _constructor(self, info: ClassInfo) -> Function | None:
-        inits = (self.ev.link.own_method(c, "__init__") for c in self.ev.link.mro(info))
-        return next(filter(None, inits), None)
-
     def _use(
         self,
         use: ast.expr,
@@ -162,7 +157,7 @@ class Callers:
         method: bool,
     ) -> Iterator[tuple[ast.Call, Place, int] | None]:
         means = self.ev.evaluate(use, module.place(chain))
-        made = (self._constructor(v.info) if isinstance(v, ClassValue) else v for v in means)
+        made = (self.ev.link.constructor(v.info) if isinstance(v, ClassValue) else v for v in means)
         meant = [v for v in made if isinstance(v, Function) and id(v.node) in nodes]
         call = chain[-2][0]
         if not meant:

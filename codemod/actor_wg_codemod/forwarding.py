@@ -75,7 +75,7 @@ class Taking(enum.Enum):
     UNKNOWN = "is unknown"
 
 
-FORWARDED = frozenset({Taking.OURS, Taking.READS, Taking.UNPROVEN, Taking.MANUAL})
+TAKEN = frozenset({Taking.OURS, Taking.READS, Taking.UNPROVEN, Taking.MANUAL})
 
 
 class Forwarding:
@@ -136,9 +136,8 @@ class Forwarding:
     def _started(self, call: ast.Call, callees: Values) -> list[ast.expr]:
         """What a thread, a process or a pool is given to call."""
         if any(isinstance(c, External) and c.name in STARTERS for c in callees):
-            return [k.value for k in call.keywords if k.arg in ("target", "function")] or call.args[
-                1:2
-            ]
+            named = [k.value for k in call.keywords if k.arg in ("target", "function")]
+            return named or call.args[1:2]
         if isinstance(call.func, ast.Attribute) and call.func.attr in POOLED:
             if any(k.arg == "kwds" for k in call.keywords):
                 return call.args[:1]
@@ -189,10 +188,7 @@ class Forwarding:
                 target = target.target
             taker = target if isinstance(target, Function) else None
             if isinstance(target, ClassValue):
-                inits = (
-                    self.ev.link.own_method(c, "__init__") for c in self.ev.link.mro(target.info)
-                )
-                taker = next(filter(None, inits), None)
+                taker = self.ev.link.constructor(target.info)
             if taker is not None and word in keyword_names(taker.node):
                 return True
         return False
@@ -572,7 +568,7 @@ class Forwarding:
             kind, detail = kwargs_use(chain, word)
             if kind == "splat" and isinstance(detail, ast.Call):
                 takings = self.call_takings(detail, function.module.place(chain[:-2]), word)
-                if takings & FORWARDED:
+                if takings & TAKEN:
                     taken |= takings
                 elif any(
                     isinstance(v, External) and v.name == "builtins.dict"
@@ -586,7 +582,7 @@ class Forwarding:
             elif kind == "reads":
                 reads = True
                 for call, where in self._kept(chain, function):
-                    taken |= self.call_takings(call, where, word) & FORWARDED
+                    taken |= self.call_takings(call, where, word) & TAKEN
         if not taken:
             return Taking.NONE
         if manual or Taking.MANUAL in taken:

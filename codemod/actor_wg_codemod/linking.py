@@ -648,6 +648,11 @@ class Linker:
                             return method
         return None
 
+    def constructor(self, info: ClassInfo) -> Function | None:
+        """The `__init__` of the project that a construction runs first."""
+        inits = (self.own_method(current, "__init__") for current in self.mro(info))
+        return next(filter(None, inits), None)
+
     def constructed(self, value: ClassValue) -> Values:
         """What calling a class gives: an instance, or what its own `__new__` returns in its place."""
         own, family = Instance(value.info, value.proven), self.mro(value.info)

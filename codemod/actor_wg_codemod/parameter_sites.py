@@ -78,10 +78,7 @@ class ParameterSites(AttributeSites):
     def _called_by_keyword(self, path: str, name: str) -> bool:
         """Whether a file calls the manager that it has under a name with the group as a keyword."""
         module = self.ev.module(path) if path in self.ev.project.files else None
-        if module is None or not any(
-            isinstance(v, ClassValue) and self.ev.link.roles(v.info).manager
-            for v in self.ev.export(path, name) or ()
-        ):
+        if module is None or not any(map(self._manages, self.ev.export(path, name) or ())):
             return False
         return any(
             isinstance(chain[-1][0], ast.keyword)
