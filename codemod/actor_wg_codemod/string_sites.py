@@ -86,8 +86,12 @@ class StringSites(AttributeSites):
         new = self.names.table[word]
         if takings and takings <= {Taking.OURS, Taking.UNPROVEN}:
             message = f"Hydra passes the key {word} to what _target_ names, which takes {new} {self.names.since}."
-            proven = Taking.OURS in takings
-            self._report("AWG001", key, word, message, proven=proven)
+            around = (n for n, _ in reversed(chain) if not isinstance(n, (ast.Dict, ast.List)))
+            if isinstance(next(around), ast.Call):
+                self._report("AWG001", key, word, message, proven=Taking.OURS in takings)
+            else:  # a mapping that has a name can be read by its keys
+                why = f"{message} Rename it here and wherever this mapping is read by the key."
+                self._manual(key, word, why)
         elif takings & {Taking.MANUAL, Taking.READS}:
             why = f"What _target_ names takes {new} on {self.names.release}; change it first, then this key."
             self._manual(key, word, why)
