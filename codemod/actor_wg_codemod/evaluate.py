@@ -30,6 +30,7 @@ from actor_wg_codemod.narrowing import narrow
 from actor_wg_codemod.project import Project
 from actor_wg_codemod.reaching import at_end, later, reaching
 from actor_wg_codemod.replacing import Replacing
+from actor_wg_codemod.resetting import Resetting
 from actor_wg_codemod.source import SourceError, decode, parse
 from actor_wg_codemod.values import (
     NOTHING,
@@ -180,6 +181,7 @@ class Evaluator:
         self.flows = Flows(self)
         self.kimi = KimiKeys(self)
         self.replacing = Replacing(self)
+        self.resetting = Resetting(self)
         self._modules: dict[str, Module | None] = {}
         self._memo: dict[int, Values] = {}
         self._exports: dict[tuple[str, str], Values | None] = {}

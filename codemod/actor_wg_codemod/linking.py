@@ -547,7 +547,7 @@ class Linker:
             if binding.kind == "def" and isinstance(binding.node, DEFS):
                 found |= self._method(info, binding, isinstance(value, Instance))
             else:
-                for known in self.ev.bound(binding):
+                for known in self.ev.resetting.added(info, name, self.ev.bound(binding)):
                     found |= self._described(known)
         for binding in self.self_assignments(info, name):
             found |= self.ev.bound(binding)
