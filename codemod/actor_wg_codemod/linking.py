@@ -17,11 +17,13 @@ from actor_wg_codemod.bindings import (
     Module,
     Place,
     Scope,
+    annotated_names,
     first_parameter,
     path_of,
 )
 from actor_wg_codemod.filling import with_added
 from actor_wg_codemod.reaching import at_end
+from actor_wg_codemod.replacing import put_by
 from actor_wg_codemod.values import (
     NOTHING,
     UNKNOWN,
@@ -624,16 +626,10 @@ class Linker:
         )
         if not named or info.node is None or index < 0:
             return frozenset()
-        fields = [
-            s
-            for s in info.node.body
-            if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
-        ]
+        fields = annotated_names(info.node)
         if index >= len(fields):
             return frozenset()
-        target = fields[index].target
-        assert isinstance(target, ast.Name)
-        return self._own_attribute(info, target.id, Instance(info))
+        return self._own_attribute(info, fields[index], Instance(info))
 
     def metaclass_call(self, info: ClassInfo) -> Function | None:
         """The `__call__` of the project's metaclass that a construction goes through."""
@@ -766,14 +762,10 @@ class Linker:
 
     def _setter(self, call: ast.Call, given: ast.AST, place: Place) -> tuple[ast.expr | None, str]:
         """(the class, the name) of `setattr(C, "x", fn)`, monkeypatch's and patch.object's."""
-        called = path_of(call.func) or ""
-        if called == "setattr" or called.endswith((".setattr", "patch.object")):
-            new: list[ast.AST] = [
-                *call.args[2:3],
-                *(k for k in call.keywords if k.arg in ("new", "value")),
-            ]
-            if len(call.args) >= 2 and new and new[0] is given:
-                return call.args[0], self.ev.calls.text(call.args[1], place) or ""
+        value = given.value if isinstance(given, ast.keyword) else given
+        put = put_by(call)
+        if len(put) > 2 and put[2] is value:
+            return put[0], self.ev.calls.text(put[1], place) or ""
         return None, ""
 
     # Fixtures

@@ -132,21 +132,20 @@ class Replacing:
         call = chain[-1][0]
         assert isinstance(call, ast.Call)
         called = path_of(call.func) or ""
-        last = called.rpartition(".")[2]
         place = module.place(chain)
         if called.endswith("patch.multiple") and call.args:
             for keyword in call.keywords:
                 if keyword.arg is not None:
                     yield from self._put(chain, call.args[0], keyword.arg, keyword.value, module)
-        elif last in ("setattr", "patch") or called.endswith("patch.object"):
-            new = [*call.args, *(k.value for k in call.keywords if k.arg in ("new", "value"))]
-            name = self.ev.calls.text(new[0], place) if last != "object" and new else None
-            if name is not None and len(new) == 2:
-                yield from self._put(chain, new[0], "", new[1], module)
-            elif len(new) == 3:
-                word = self.ev.calls.text(new[1], place)
-                if word:
-                    yield from self._put(chain, new[0], word, new[2], module)
+            return
+        put = put_by(call)
+        whole = bool(put) and not called.endswith(".object")
+        if whole and len(put) == 2 and self.ev.calls.text(put[0], place) is not None:
+            yield from self._put(chain, put[0], "", put[1], module)
+        elif len(put) == 3:
+            word = self.ev.calls.text(put[1], place)
+            if word:
+                yield from self._put(chain, put[0], word, put[2], module)
 
     def _by_assignment(
         self, chain: Chain, target: ast.Attribute, module: Module
@@ -202,6 +201,19 @@ class Replacing:
         )
         if inside:
             yield Replacement(_region(chain), place, inside, "", None)
+
+
+def put_by(call: ast.Call) -> list[ast.expr]:
+    """What setattr, monkeypatch's or patch is given: target, name and new value, as far as it is; else nothing.
+
+    A target that is a string holds the name too, and the new value follows it.
+    """
+    called = path_of(call.func) or ""
+    if called.rpartition(".")[2] not in ("setattr", "patch") and not called.endswith(
+        "patch.object"
+    ):
+        return []
+    return [*call.args, *(k.value for k in call.keywords if k.arg in ("new", "value"))]
 
 
 def _region(chain: Chain) -> ast.AST | None:

@@ -6,15 +6,10 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from actor_wg_codemod.bindings import Chain, Module, Place, path_of
+from actor_wg_codemod.bindings import Chain, Module, Place, annotated_names, path_of
 from actor_wg_codemod.callers import MOST_FILES
-from actor_wg_codemod.values import (
-    UNKNOWN,
-    ClassValue,
-    Instance,
-    Value,
-    Values,
-)
+from actor_wg_codemod.replacing import put_by
+from actor_wg_codemod.values import UNKNOWN, ClassValue, Instance, Value, Values
 
 if TYPE_CHECKING:
     from actor_wg_codemod.evaluate import Evaluator
@@ -80,13 +75,10 @@ class Resetting:
             ):
                 yield node.value, place
         elif isinstance(node, ast.Constant) and isinstance(above, ast.Call):
-            called = path_of(above.func) or ""
-            if called.rpartition(".")[2] != "setattr" and not called.endswith("patch.object"):
-                return
-            new = [*above.args, *(k.value for k in above.keywords if k.arg in ("new", "value"))]
+            put = put_by(above)
             # Without a third one, patch.object puts a mock there.
-            if len(new) > 2 and new[1] is node and self._is(new[0], info, place):
-                yield new[2], place
+            if len(put) > 2 and put[1] is node and self._is(put[0], info, place):
+                yield put[2], place
 
     def _is(self, target: ast.expr, info: ClassInfo, place: Place, *, made: bool = True) -> bool:
         """Whether an expression is the class or one below it, or with `made` an object of these."""
@@ -103,9 +95,5 @@ class Resetting:
         decorators = [path_of(getattr(d, "func", d)) or "" for d in info.node.decorator_list]
         if not any(d.rpartition(".")[2] == "dataclass" for d in decorators):
             return None
-        fields = [
-            s.target.id
-            for s in info.node.body
-            if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
-        ]
+        fields = annotated_names(info.node)
         return fields.index(name) if name in fields else None
