@@ -123,8 +123,12 @@ class Resources:
     descriptors: int
     threads: int
     resident: int
+    """Bytes in memory, without those of mapped files: which pages of a library are in is up to the kernel."""
     sockets: int
     segments: int
+
+
+_HELD = ("RssAnon", "RssShmem")  # of proc_pid_status(5)
 
 
 def resources() -> Resources:
@@ -141,7 +145,7 @@ def resources() -> Resources:
     return Resources(
         descriptors=len(links),
         threads=int(status["Threads"]),
-        resident=int(status["VmRSS"].split()[0]) * 1024,
+        resident=sum(int(status[kind].split()[0]) for kind in _HELD) * 1024,
         sockets=sum(link.startswith("socket:") for link in links),
         segments=len(
             {line.split()[-1] for line in maps if "/dev/shm/" in line or "memfd:" in line}
