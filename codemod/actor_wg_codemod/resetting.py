@@ -88,12 +88,16 @@ class Resetting:
             for v in self.ev.evaluate(target, place)
         )
 
-    @staticmethod
-    def _field(info: ClassInfo, name: str) -> int | None:
-        """The position of a dataclass's field; None where it is none."""
-        assert info.node is not None
-        decorators = [path_of(getattr(d, "func", d)) or "" for d in info.node.decorator_list]
-        if not any(d.rpartition(".")[2] == "dataclass" for d in decorators):
+    def _field(self, info: ClassInfo, name: str) -> int | None:
+        """The position of a dataclass's field, behind those that it inherits; None where it is none."""
+        if not _is_dataclass(info):
             return None
-        fields = annotated_names(info.node)
+        family = [c for c in reversed(self.ev.link.mro(info)) if _is_dataclass(c)]
+        fields = list(dict.fromkeys(n for c in family if c.node for n in annotated_names(c.node)))
         return fields.index(name) if name in fields else None
+
+
+def _is_dataclass(info: ClassInfo) -> bool:
+    decorators = info.node.decorator_list if info.node is not None else []
+    paths = [path_of(getattr(d, "func", d)) or "" for d in decorators]
+    return any(path.rpartition(".")[2] == "dataclass" for path in paths)
