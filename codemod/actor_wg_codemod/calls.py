@@ -17,6 +17,7 @@ from actor_wg_codemod.bindings import (
 )
 from actor_wg_codemod.module_names import dotted
 from actor_wg_codemod.values import (
+    MOCK,
     NOTHING,
     OTHER,
     UNKNOWN,
@@ -479,7 +480,8 @@ class Calls:
             for v in values
             if isinstance(v, ClassValue) and v.proven and self._is_manager(v.info)
         )
-        return mocks or OTHER
+        others = any(getattr(v, "info", v) not in {m.info for m in mocks} for v in values)
+        return mocks | OTHER if others else mocks or OTHER
 
     def _is_manager(self, info: ClassInfo) -> bool:
         roles = self.ev.link.roles(info)
@@ -492,13 +494,17 @@ class Calls:
         elif not spec:
             spec = call.args[:1]
         if not spec:
-            return OTHER
+            plain = {k.arg for k in call.keywords} <= {"name", "return_value"}
+            return MOCK if plain else OTHER
         values = self.ev.evaluate(spec[0], place)
         whole = last == "create_autospec" and not any(k.arg == "instance" for k in call.keywords)
         found: set[Value] = set()
         for value in values:
             if isinstance(value, ClassValue):
-                found.add(Mock(value.info) if whole else Instance(value.info, value.proven))
+                if not whole:
+                    found.add(Instance(value.info, value.proven))
+                elif self._is_manager(value.info):
+                    found.add(Mock(value.info))
             elif isinstance(value, Instance):
                 found.add(value)
         return frozenset(found) or OTHER

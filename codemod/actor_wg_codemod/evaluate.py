@@ -232,9 +232,12 @@ class Evaluator:
         module, _, last = dotted.replace(":", ".").rpartition(".")
         if not module:
             return UNKNOWN
-        return frozenset(
-            v for value in self.import_module(module, importer) for v in self.member(value, last)
-        )
+        owners = self.import_module(module, importer)
+        outside = all(isinstance(v, External) for v in owners)
+        if outside and self.project.modules.resolve(module.partition(".")[0], importer) is not None:
+            within = self.by_name(module, importer)  # a class, or another object, on the way to it
+            owners = frozenset(v for v in within if not isinstance(v, Unknown)) or owners
+        return frozenset(v for owner in owners for v in self.member(owner, last))
 
     def export(self, path: str, name: str) -> Values | None:
         """What a module of the project has under a name; None where it has no such name."""

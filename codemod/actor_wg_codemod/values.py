@@ -203,6 +203,7 @@ Values = frozenset[Value]
 UNKNOWN: Values = frozenset({Unknown()})
 NOTHING: Values = frozenset({Nothing()})
 OTHER: Values = frozenset({Other()})
+MOCK: Values = frozenset({Other("a mock that takes anything")})
 
 
 def given(values: Values) -> Values:
