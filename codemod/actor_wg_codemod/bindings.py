@@ -622,15 +622,6 @@ def _method_around(chain: Chain) -> tuple[ast.ClassDef | None, ast.AST | None]:
     return None, None
 
 
-def annotated_names(node: ast.ClassDef) -> list[str]:
-    """The annotated names of a class body in order: the fields, where it is a dataclass or a NamedTuple."""
-    return [
-        s.target.id
-        for s in node.body
-        if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
-    ]
-
-
 def path_of(node: ast.AST) -> str | None:
     """`a.b.c` for a chain of attributes on a name (constant subscripts included), else None."""
     if isinstance(node, ast.Name):

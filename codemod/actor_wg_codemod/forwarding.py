@@ -504,20 +504,25 @@ class Forwarding:
 
     def _splatted_value(self, node: ast.expr, wanted: set[str], place: Place) -> ast.expr | None:
         """What a splatted dictionary holds under one of the wanted keys."""
-        for word in sorted(wanted):
-            for site, _, module in self.ev.flows.keys(node, place, word, "").sites:
-                if isinstance(site, ast.keyword):
-                    return site.value
-                holder = module.chain_to(site)[-2:]
-                parent = holder[0][0]
-                if isinstance(parent, ast.Dict):
-                    return parent.values[parent.keys.index(site)]  # type: ignore[arg-type]
-                if isinstance(parent, ast.Subscript):
-                    statement = module.chain_to(site)[-3][0]
-                    return getattr(statement, "value", None)
-                if isinstance(parent, ast.Call) and len(parent.args) > 1:
-                    return parent.args[1]
-        return None
+        found = (v for word in sorted(wanted) for v, _ in self.splatted(node, word, place))
+        return next(found, None)
+
+    def splatted(self, node: ast.expr, word: str, place: Place) -> Iterator[tuple[ast.expr, Place]]:
+        """Everything that a splatted dictionary may hold under a key, and where that is written."""
+        for site, _, module in self.ev.flows.keys(node, place, word, "").sites:
+            chain = module.chain_to(site)
+            parent = chain[-2][0]
+            value: ast.expr | None = None
+            if isinstance(site, ast.keyword):
+                value = site.value
+            elif isinstance(parent, ast.Dict):
+                value = parent.values[parent.keys.index(site)]  # type: ignore[arg-type]
+            elif isinstance(parent, ast.Subscript):
+                value = getattr(chain[-3][0], "value", None)
+            elif isinstance(parent, ast.Call) and len(parent.args) > 1:
+                value = parent.args[1]
+            if value is not None:
+                yield value, module.place(chain)
 
     def _source(self, node: ast.expr, init: Function, place: Place) -> str | None:
         """The parameter that an expression hands on, through one local name, `or`, `if` or a wrapping call."""

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from actor_wg_codemod import renames, stack
+from actor_wg_codemod import fields, renames, stack
 from actor_wg_codemod.bindings import (
     DEFS,
     END,
@@ -17,7 +17,6 @@ from actor_wg_codemod.bindings import (
     Module,
     Place,
     Scope,
-    annotated_names,
     first_parameter,
     path_of,
 )
@@ -436,6 +435,13 @@ class Linker:
                     found.append(child)
         return found
 
+    def descendants(self, info: ClassInfo) -> list[ClassInfo]:
+        """All of the project's classes below a class."""
+        found = self.subclasses(info)
+        for child in found:
+            found += [c for c in self.subclasses(child) if c not in found and c is not info]
+        return found
+
     # Members
 
     def own_bindings(self, info: ClassInfo, name: str) -> list[Binding]:
@@ -464,23 +470,26 @@ class Linker:
         if special is not None:
             return special
         found: set[Value] = set()
-        for current in self.mro(info):
-            found |= self._own_attribute(current, name, value)
+        family = self.mro(info)
+        for current in family:
+            found |= self.own_attribute(current, name, value)
             if found and not all(isinstance(v, (Nothing, Unknown)) for v in found):
-                return frozenset(found | self._overridden(info, name))
+                found |= self._overridden(info, name)
+                holders = family[: family.index(current) + 1]
+                return self.ev.resetting.added(info, name, frozenset(found), holders)
             if name in renames.HOLDERS.get(current.name, ()) and self._is_verls(current):
                 return frozenset({Instance(self.verl_class(renames.MANAGER))})
         if info.node is not None and isinstance(value, Instance):
             for child in self.subclasses(info):
-                found |= self._own_attribute(child, name, Instance(child))
-        known = frozenset(v for v in found if not isinstance(v, Nothing))
-        return known or frozenset({Unknown(name)})
+                found |= self.own_attribute(child, name, Instance(child))
+        known = frozenset(found) - NOTHING or frozenset({Unknown(name)})
+        return self.ev.resetting.added(info, name, known, family)
 
     def _overridden(self, info: ClassInfo, name: str) -> Values:
         """What subclasses have under a name that is known to be something, where that is in the project."""
         found: set[Value] = set()
         for child in self.subclasses(info) if info.node is not None else ():
-            for known in self._own_attribute(child, name, Instance(child)):
+            for known in self.own_attribute(child, name, Instance(child)):
                 plain = isinstance(known, (ClassValue, Instance, Foreign))
                 if plain or (isinstance(known, Function) and self._gives_known(known)):
                     found.add(known)
@@ -538,18 +547,19 @@ class Linker:
             return frozenset({Library("kimi_init", Instance(info))})
         found: set[Value] = set()
         for base in self.mro(info)[1:]:
-            found |= self._own_attribute(base, name, Instance(info))
+            found |= self.own_attribute(base, name, Instance(info))
             if found:
-                return frozenset(found)
+                return self.ev.resetting.added(base, name, frozenset(found), [base])
         return frozenset({Unknown(name)})
 
-    def _own_attribute(self, info: ClassInfo, name: str, value: Value) -> Values:
+    def own_attribute(self, info: ClassInfo, name: str, value: Value) -> Values:
+        """What a class's own body and methods put under a name."""
         found: set[Value] = set()
         for binding in self.own_bindings(info, name):
             if binding.kind == "def" and isinstance(binding.node, DEFS):
                 found |= self._method(info, binding, isinstance(value, Instance))
             else:
-                for known in self.ev.resetting.added(info, name, self.ev.bound(binding)):
+                for known in self.ev.bound(binding):
                     found |= self._described(known)
         for binding in self.self_assignments(info, name):
             found |= self.ev.bound(binding)
@@ -612,24 +622,17 @@ class Linker:
             for v in b
         )
         for current in classes if typed else ():
-            found = self._own_attribute(current, name, Instance(current))
+            found = self.own_attribute(current, name, Instance(current))
             if found:
                 return found
         return frozenset()
 
     def field(self, info: ClassInfo, index: int) -> Values:
         """What the field at a position of a NamedTuple of the project can be."""
-        named = any(
-            isinstance(v, External) and v.name == "typing.NamedTuple"
-            for b in self.bases(info)
-            for v in b
+        names = fields.positional(self, info) if fields.is_named_tuple(self, info) else []
+        return (
+            self.attribute(Instance(info), names[index]) if 0 <= index < len(names) else frozenset()
         )
-        if not named or info.node is None or index < 0:
-            return frozenset()
-        fields = annotated_names(info.node)
-        if index >= len(fields):
-            return frozenset()
-        return self._own_attribute(info, fields[index], Instance(info))
 
     def metaclass_call(self, info: ClassInfo) -> Function | None:
         """The `__call__` of the project's metaclass that a construction goes through."""

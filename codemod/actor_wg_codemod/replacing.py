@@ -203,17 +203,19 @@ class Replacing:
             yield Replacement(_region(chain), place, inside, "", None)
 
 
-def put_by(call: ast.Call) -> list[ast.expr]:
+def put_by(call: ast.Call, called: str = "") -> list[ast.expr]:
     """What setattr, monkeypatch's or patch is given: target, name and new value, as far as it is; else nothing.
 
-    A target that is a string holds the name too, and the new value follows it.
+    A target that is a string holds the name too, and the new value follows it. `called` is what the
+    call's own name stands for, where that is known.
     """
-    called = path_of(call.func) or ""
-    if called.rpartition(".")[2] not in ("setattr", "patch") and not called.endswith(
-        "patch.object"
-    ):
+    called = called or path_of(call.func) or ""
+    last = called.rpartition(".")[2]
+    if last not in ("setattr", "__setattr__", "patch") and not called.endswith("patch.object"):
         return []
-    return [*call.args, *(k.value for k in call.keywords if k.arg in ("new", "value"))]
+    words = ("target", "name", "value") if last == "setattr" else ("target", "attribute", "new")
+    named = {k.arg: k.value for k in call.keywords}
+    return [*call.args, *(named[word] for word in words if word in named)]
 
 
 def _region(chain: Chain) -> ast.AST | None:
