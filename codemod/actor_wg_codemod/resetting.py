@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from actor_wg_codemod import fields
 from actor_wg_codemod.bindings import Chain, Module, Place, path_of
+from actor_wg_codemod.fields import Fields
 from actor_wg_codemod.forwarding import keyword_names
 from actor_wg_codemod.replacing import put_by
 from actor_wg_codemod.values import (
@@ -23,7 +23,6 @@ from actor_wg_codemod.values import (
     Partial,
     Remote,
     Super,
-    Tuple,
     Unknown,
     Value,
     Values,
@@ -44,11 +43,17 @@ CHANGERS = ("side_effect", "mock_add_spec", "configure_mock")
 
 @dataclass(frozen=True)
 class _Asked:
-    """An attribute of a class; `holders` are the classes from there up to the one that has it."""
+    """An attribute of a class.
+
+    `holders` are the classes from there up to the one that has it, `below` those that inherit from it, and
+    `mixed` what these inherit from besides; where that comes before a holder, it is among the holders.
+    """
 
     info: ClassInfo
     name: str
     holders: tuple[ClassInfo, ...]
+    below: tuple[ClassInfo, ...]
+    mixed: tuple[ClassInfo, ...]
 
 
 class Resetting:
@@ -56,6 +61,7 @@ class Resetting:
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.ev = evaluator
+        self.fields = Fields(evaluator)
         self.writing = Writing(evaluator.project)
         self._found: dict[tuple[str, int, str], tuple[Values, bool]] = {}
         self._cycles = 0
@@ -67,7 +73,7 @@ class Resetting:
         """
         if info.node is None or not any(self._manages(v) for v in values):
             return values
-        put, in_view = self._put(_Asked(info, name, tuple(holders)))
+        put, in_view = self._put(info, name, holders)
         found = values | put
         return found if in_view else frozenset(map(_weakened, found))
 
@@ -76,13 +82,13 @@ class Resetting:
             value = value.target
         return isinstance(value, ClassValue) and self.ev.link.roles(value.info).manager
 
-    def _put(self, asked: _Asked) -> tuple[Values, bool]:
+    def _put(self, info: ClassInfo, name: str, holders: list[ClassInfo]) -> tuple[Values, bool]:
         """What is put there, and whether all of it is known; asked as if nothing else were being asked.
 
         What the attribute itself gives while it is looked at is what it had before, as in
         `saved = C.name` and `C.name = saved`.
         """
-        key = ("reset", id(asked.info.node), asked.name)
+        key = ("reset", id(info.node), name)
         if key in self._found:
             return self._found[key]
         if key in self.ev._active:
@@ -92,7 +98,7 @@ class Resetting:
         above = {k for k in active if isinstance(k, tuple) and k[0] == "reset"}
         self.ev._active, self.ev._memo = {*above, key}, {}
         try:
-            found = self._all_put(asked)
+            found = self._all_put(self._family(info, name, holders))
         finally:
             self.ev._active, self.ev._memo = active, memo
         if not above or self._cycles == cycles:
@@ -110,23 +116,45 @@ class Resetting:
             found |= known
         return frozenset(found), in_view
 
+    def _family(self, info: ClassInfo, name: str, holders: list[ClassInfo]) -> _Asked:
+        link = self.ev.link
+        own, below = link.mro(info), link.descendants(info)
+        mixed: list[ClassInfo] = []
+        before = list(holders)
+        for child in below:
+            family = link.mro(child)
+            beside = [c for c in family if c not in own and c not in below]
+            mixed += beside
+            before += [c for c in beside if family.index(c) < family.index(holders[-1])]
+        return _Asked(info, name, tuple(before), tuple(below), tuple(mixed))
+
     def _writes(self, asked: _Asked) -> Iterator[Values]:
         """What each place in the project puts there."""
         link, name = self.ev.link, asked.name
-        below = link.descendants(asked.info)
-        for child in below:
-            if any(b.kind != "annotated" or b.value for b in link.own_bindings(child, name)):
-                yield link.own_attribute(child, name, Instance(child))
-        classes = [*asked.holders, *below]
-        paths = self.writing.of(name, self.writing.aliases(c.name for c in classes))
-        if paths is None:
+        others = [c for c in asked.mixed if c in asked.holders]
+        for other in (*asked.below, *others):
+            if any(b.kind != "annotated" or b.value for b in link.own_bindings(other, name)):
+                yield link.own_attribute(other, name, Instance(other))
+        words = self.writing.aliases(c.name for c in (*asked.holders, *asked.below))
+        writers = self.writing.of(name, words)
+        callers = self._constructing(asked)
+        if writers is None or callers is None:
             yield UNKNOWN
-        for path in paths or ():
+        for path in sorted({*(writers or ()), *(callers or ())}):
             module = self.ev.module(path)
             if module is not None:
                 yield from self._in_module(module, asked)
-        for owner in [asked.info, *below]:
-            yield from self._by_position(owner, asked)
+                if callers:
+                    yield from self._unnamed(module, words, asked)
+
+    def _constructing(self, asked: _Asked) -> list[str] | None:
+        """The files that may construct the class or one below it, where the attribute is a field; None for too many."""
+        made = [c for c in (asked.info, *asked.below) if self.ev.link.constructor(c) is None]
+        if not self._in_body(asked) or not made:
+            return []
+        found = self.writing.calling(self.writing.aliases(c.name for c in made))
+        own = {c.module.path for c in made if c.module is not None}
+        return None if found is None else [*found, *own]
 
     def _in_module(self, module: Module, asked: _Asked) -> Iterator[Values]:
         for chain in module.carriers(asked.name):
@@ -157,7 +185,9 @@ class Resetting:
         """Whether it is the class, one below it or one it gets the attribute from, or an object of these."""
         if not isinstance(owner, (ClassValue, Instance)):
             return False
-        above = asked.holders if isinstance(owner, ClassValue) else self.ev.link.mro(asked.info)
+        above = asked.holders
+        if isinstance(owner, Instance):
+            above = (*self.ev.link.mro(asked.info), *asked.mixed)
         return owner.info in above or asked.info in self.ev.link.mro(owner.info)
 
     def _stands_in(self, value: Value) -> bool:
@@ -175,19 +205,6 @@ class Resetting:
         if asked or any(word in module.text for word in CHANGERS):
             return put
         return frozenset(v for v in put if v not in MOCK and not _is_mock_class(v))
-
-    def _within(self, node: ast.expr, place: Place) -> Values:
-        """The owners that an expression is: an object, or a string that names one, or `vars(...)` of one."""
-        if isinstance(node, ast.Attribute) and node.attr == "__dict__":
-            node = node.value
-        elif isinstance(node, ast.Call) and path_of(node.func) == "vars" and node.args:
-            node = node.args[0]
-        text = self.ev.calls.text(node, place)
-        return (
-            self.ev.evaluate(node, place)
-            if text is None
-            else self.ev.by_name(text, place.scope.module.path)
-        )
 
     # Ways to put something there
 
@@ -223,54 +240,38 @@ class Resetting:
         call = chain[-2][0]
         if isinstance(call, ast.Call):
             place = module.place(chain)
-            owners = self._filled(call, place)
+            owners = self.fields.filled(call, place)
             yield from self._meant(owners, self.ev.evaluate(node.value, place), module, asked)
-
-    def _filled(self, call: ast.Call, place: Place) -> Values:
-        """The owners whose fields a call's keywords may be."""
-        made = self._constructed(call, place)
-        called = self.ev.evaluate(call.func, place)
-        if made or any(isinstance(v, (ClassValue, Function)) for v in called):
-            return made
-        found = self._within(call.args[0], place) if call.args else frozenset()
-        if isinstance(call.func, ast.Attribute):
-            found |= self._within(call.func.value, place)
-        return found - UNKNOWN
-
-    def _constructed(self, call: ast.Call, place: Place) -> Values:
-        """The classes without a constructor of the project that a call, or a partial one, constructs."""
-        return frozenset(
-            v
-            for v in self.ev.forwarding.targets(call, place)
-            if isinstance(v, ClassValue) and self.ev.link.constructor(v.info) is None
-        )
 
     def _by_key(self, chain: Chain, module: Module, asked: _Asked) -> Iterator[Values]:
         """`vars(c)["name"] = ...` and `c.__dict__["name"] = ...`."""
         held, by = chain[-2][0], chain[-1][1]
         if isinstance(held, ast.Subscript) and by == "slice" and isinstance(held.ctx, ast.Store):
             place = module.place(chain)
-            if self._within(held.value, place) != self.ev.evaluate(held.value, place):
+            if self.fields.within(held.value, place) != self.ev.evaluate(held.value, place):
                 put = self.ev.bound(module.store(chain[:-1], ""))
-                yield from self._meant(self._within(held.value, place), put, module, asked)
+                yield from self._meant(self.fields.within(held.value, place), put, module, asked)
 
     def _by_setter(self, chain: Chain, module: Module, asked: _Asked) -> Iterator[Values]:
         """setattr, delattr, monkeypatch's and patch, by object and name or by a string that holds both."""
         call, place = chain[-1][0], module.place(chain)
         assert isinstance(call, ast.Call)
-        called = path_of(call.func) or ""
-        known = (
-            self.ev.evaluate(call.func, place) if called.partition(".")[0] not in SETTERS else ()
-        )
-        called = next((v.name for v in known if isinstance(v, External)), called)
+        known = self.ev.evaluate(call.func, place)
+        called = next((v.name for v in known if isinstance(v, External)), path_of(call.func) or "")
         deletes = called.rpartition(".")[2] == "delattr"
         given = call.args if deletes else put_by(call, called)
         text = self.ev.calls.text(given[0], place) if given else None
         if text is not None:
             target, _, name = text.rpartition(".")
             owners, rest = self.ev.by_name(target, module.path), given[1:]
+        elif given and isinstance(given[0], (ast.JoinedStr, ast.BinOp)):
+            parts = (n.value for n in ast.walk(given[0]) if isinstance(n, ast.Constant))
+            ends = any(str(part).endswith(f".{asked.name}") for part in parts)
+            name, owners, rest = asked.name if ends else "", UNKNOWN, given[1:]
         elif len(given) > 1:
             name, rest = self.ev.calls.text(given[1], place) or "", given[2:]
+            if not name and self._spells(asked.name, module):
+                name = asked.name  # computed, from a list of names as a rule
             owners = self.ev.evaluate(given[0], place) if name == asked.name else frozenset()
         else:
             return
@@ -281,6 +282,20 @@ class Resetting:
         else:
             put = self.ev.evaluate(rest[0], place) if rest else self._patched_in(call, place)
             yield from self._meant(owners, put, module, asked)
+
+    @staticmethod
+    def _spells(name: str, module: Module) -> bool:
+        nodes = (chain[-1][0] for chain in module.carriers(name))
+        return any(isinstance(node, ast.Constant) and node.value == name for node in nodes)
+
+    def _unnamed(self, module: Module, words: list[str], asked: _Asked) -> Iterator[Values]:
+        """What calls put into a field by its position or out of a dictionary."""
+        pattern = rf"\b(?:{'|'.join(words)}|cls|_make|update)\b|\*\*"
+        for chain in module.chains(pattern, ast.Call):
+            call, place = chain[-1][0], module.place(chain)
+            assert isinstance(call, ast.Call)
+            for owner, put, where in self.fields.unnamed(call, asked.name, place):
+                yield from self._meant(frozenset({owner}), put, where, asked)
 
     def _patched_in(self, call: ast.Call, place: Place) -> Values:
         """What patch puts in a place without being given it: a mock, or what it is told to call."""
@@ -306,64 +321,6 @@ class Resetting:
         if isinstance(maker, ClassValue):
             return self.ev.link.constructed(maker)
         return MOCK if _is_mock_class(maker) else UNKNOWN
-
-    # Fields
-
-    def _by_position(self, owner: ClassInfo, asked: _Asked) -> Iterator[Values]:
-        """What constructions of a class put into a field by its position or by a dictionary's key."""
-        words = self.writing.aliases([owner.name])
-        paths = self.writing.calling([*words]) if self._has_field(owner, asked) else []
-        if paths is None:
-            yield UNKNOWN
-        for path in paths or ():
-            module = self.ev.module(path)
-            if module is None:
-                continue
-            near = "|".join([*words, "cls"] if module is owner.module else words)
-            for chain in module.chains(rf"\b({near})\b", ast.Call):
-                call, place = chain[-1][0], module.place(chain)
-                assert isinstance(call, ast.Call)
-                for made in self._constructed(call, place):
-                    if isinstance(made, ClassValue) and made.info is owner:
-                        yield from self._argued(call, owner, place, module, asked)
-
-    def _has_field(self, owner: ClassInfo, asked: _Asked) -> bool:
-        if self.ev.link.constructor(owner) is not None:
-            return False
-        return any(self.ev.link.own_bindings(c, asked.name) for c in self.ev.link.mro(owner))
-
-    def _argued(
-        self, call: ast.Call, owner: ClassInfo, place: Place, module: Module, asked: _Asked
-    ) -> Iterator[Values]:
-        """What one construction, or a partial one, gives for the field without naming it."""
-        names = fields.positional(self.ev.link, owner)
-        called = self.ev.evaluate(call.func, place)
-        given = self._spread(call.args if self._among(owner, called) else call.args[1:], place)
-        if asked.name in names and names.index(asked.name) < len(given):
-            yield self._without_mocks(given[names.index(asked.name)], module)
-        for keyword in call.keywords:
-            if keyword.arg is None:
-                flow = self.ev.forwarding.splatted(keyword.value, asked.name, place)
-                for value, where in flow:
-                    yield self._without_mocks(self.ev.evaluate(value, where), where.scope.module)
-
-    @staticmethod
-    def _among(owner: ClassInfo, values: Values) -> bool:
-        return any(isinstance(v, ClassValue) and v.info is owner for v in values)
-
-    def _spread(self, arguments: list[ast.expr], place: Place) -> list[Values]:
-        """What is given at each position, where that is known; what is unpacked may go on for ever."""
-        found: list[Values] = []
-        for argument in arguments:
-            if not isinstance(argument, ast.Starred):
-                found.append(self.ev.evaluate(argument, place))
-                continue
-            values = self.ev.evaluate(argument.value, place)
-            known = [v.items for v in values if isinstance(v, Tuple)]
-            if len(known) != 1 or len(values) != 1:
-                return [*found, *[UNKNOWN] * 99]
-            found += known[0]
-        return found
 
 
 def _weakened(value: Value) -> Value:

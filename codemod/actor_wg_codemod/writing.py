@@ -10,9 +10,11 @@ from actor_wg_codemod.project import Project, stands
 
 MOST_WRITERS = 60
 """Files that write attributes of one name; where more do, what they write is not looked at."""
-SETTERS = (b"setattr", b"patch", b"delattr", b"__dict__", b"vars", b"**")
+SETTERS = (b"setattr", b"patch", b"delattr", b"__dict__", b"vars", b"type(", b"**")
 COPIERS = (b"replace", b"evolve")
-_TARGETS = rb"(?:[\w.,:()\[\]*|\"' \t\\]|(?<=[,(\[ \t\\])\n)*(?://|>>|<<|[-+/%@&^])?=(?!=)"
+_TARGETS = (
+    rb"(?:[\w.,:()\[\]*|\"' \t\\]|(?<=[,(\[ \t\\])\n|#[^\n]*\n)*(?://|>>|<<|[-+/%@&^])?=(?!=)"
+)
 """What may stand between one target and the equals sign, other targets among it."""
 
 
@@ -63,7 +65,8 @@ class Writing:
 def _storing(name: str) -> re.Pattern[bytes]:
     dotted = rb"\.[ \t\\\n]*" + name.encode() + rb"(?!\w)"
     bound = rb"\b(?:as|del|for)\b(?:(?!\bin\b)[^\n])*?" + dotted
-    return re.compile(dotted + _TARGETS + rb"|" + bound)
+    itself = rb"(?![ \t]*[(\[.])"  # not what it gives or holds
+    return re.compile(dotted + itself + _TARGETS + rb"|" + bound + itself)
 
 
 @lru_cache(maxsize=64)
@@ -76,7 +79,10 @@ def _calling(word: str) -> re.Pattern[bytes]:
     """A call of it by its name, or a partial of it."""
     name = word.encode()
     return re.compile(
-        rb"(?<!class )(?<!\w)" + name + rb"[ \t\\]*\(|partial\([\w. \t\n]*?(?<!\w)" + name
+        rb"(?<!class )(?<!\w)"
+        + name
+        + rb"[ \t\\]*(?:\(|\._make)|partial\([\w. \t\n]*?(?<!\w)"
+        + name
     )
 
 
