@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from actor_wg_codemod import stack
 from actor_wg_codemod.bindings import Chain, Module, Place, path_of
 from actor_wg_codemod.fields import Fields
 from actor_wg_codemod.forwarding import keyword_names
@@ -41,6 +42,11 @@ CHANGERS = ("side_effect", "mock_add_spec", "configure_mock")
 """What gives a mock a signature later."""
 
 
+MOST_ROUNDS = 8
+_Put = tuple[Values, bool]
+"""What code puts somewhere, and whether all of it is known."""
+
+
 @dataclass(frozen=True)
 class _Asked:
     """An attribute of a class.
@@ -63,8 +69,11 @@ class Resetting:
         self.ev = evaluator
         self.fields = Fields(evaluator)
         self.writing = Writing(evaluator.project)
-        self._found: dict[tuple[str, int, str], tuple[Values, bool]] = {}
-        self._cycles = 0
+        self._found: dict[tuple[int, str], _Put] = {}
+        self._so_far: dict[tuple[int, str], _Put] = {}
+        self._open: dict[tuple[int, str], bool] = {}
+        """The attributes met in this round, and whether each is still being looked at."""
+        self._unfinished = False
 
     def added(self, info: ClassInfo, name: str, values: Values, holders: list[ClassInfo]) -> Values:
         """The values of an attribute, with what may replace a manager class among them.
@@ -82,30 +91,48 @@ class Resetting:
             value = value.target
         return isinstance(value, ClassValue) and self.ev.link.roles(value.info).manager
 
-    def _put(self, info: ClassInfo, name: str, holders: list[ClassInfo]) -> tuple[Values, bool]:
-        """What is put there, and whether all of it is known; asked as if nothing else were being asked.
+    def _put(self, info: ClassInfo, name: str, holders: list[ClassInfo]) -> _Put:
+        """What is put there, asked as if nothing else were being asked.
 
-        What the attribute itself gives while it is looked at is what it had before, as in
-        `saved = C.name` and `C.name = saved`.
+        What an attribute gives while it is looked at is what has been found so far, at first what it had before,
+        as in `saved = C.name` and `C.name = saved`; then all is looked at again until nothing new comes up.
         """
-        key = ("reset", id(info.node), name)
+        key = (id(info.node), name)
         if key in self._found:
             return self._found[key]
-        if key in self.ev._active:
-            self._cycles += 1
-            return frozenset(), True
-        active, memo, cycles = self.ev._active, self.ev._memo, self._cycles
-        above = {k for k in active if isinstance(k, tuple) and k[0] == "reset"}
-        self.ev._active, self.ev._memo = {*above, key}, {}
+        if self._open:
+            self._unfinished |= self._open.get(key, False)
+            return self._so_far[key] if key in self._open else self._looked_at(key, info, holders)
+        memo, found = self.ev._memo, (UNKNOWN, False)
         try:
-            found = self._all_put(self._family(info, name, holders))
+            for _ in range(MOST_ROUNDS):
+                before, self._unfinished, self.ev._memo = dict(self._so_far), False, {}
+                found = self._looked_at(key, info, holders)
+                self._open.clear()
+                if not self._unfinished or before == self._so_far:
+                    self._found |= self._so_far
+                    return found
+            return found[0], False
         finally:
-            self.ev._active, self.ev._memo = active, memo
-        if not above or self._cycles == cycles:
-            self._found[key] = found
+            self.ev._memo = memo
+            self._open.clear()
+            self._so_far.clear()
+
+    def _looked_at(self, key: tuple[int, str], info: ClassInfo, holders: list[ClassInfo]) -> _Put:
+        active, self.ev._active = self.ev._active, set()
+        self._so_far.setdefault(key, (frozenset(), True))
+        self._open[key] = True
+        try:
+            asked = self._family(info, key[1], holders)
+            deep = stack.nearly_full()
+            found = stack.on_a_fresh_one(self._all_put, asked) if deep else self._all_put(asked)
+        finally:
+            self.ev._active = active
+        self._open[key] = False
+        self._so_far[key] = found
         return found
 
-    def _all_put(self, asked: _Asked) -> tuple[Values, bool]:
+    def _all_put(self, asked: _Asked) -> _Put:
         found: set[Value] = set()
         in_view = True
         for values in self._writes(asked):
