@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -99,3 +101,15 @@ def test_a_rollout_rank_killed_midway_ends_the_sync_and_the_next_one_is_right(
     w.manager.add_replicas([w.spawn_replica(victim, 1)])
     w.manager.update_weights(global_steps=FATAL + 2)
     assert w.wrong(FATAL + 2) == [[], [], []]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_process_that_used_the_package_exits_cleanly(backend):
+    """NIXL's wheel and the system have a libnl each; with both loaded, a process crashed at its exit."""
+    program = (
+        "from actor_wg_engine import CheckpointEngineRegistry\n"
+        f"engine = CheckpointEngineRegistry.new({backend!r}, bucket_size=1 << 20)\n"
+        "engine.prepare()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]

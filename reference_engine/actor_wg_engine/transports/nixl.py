@@ -13,8 +13,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import os
 import struct
 import uuid
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,6 +34,7 @@ _NOTE = struct.Struct("<4s16sQQB")  # magic, session, generation, number, kind
 _MAGIC = b"AWGN"
 _BUCKET, _CREDIT = 1, 2
 _KEPT = 64
+_INFINIBAND = Path("/sys/class/infiniband")
 
 
 def load_api() -> Any:
@@ -42,6 +45,10 @@ def load_api() -> Any:
     """
     for package in PACKAGES:
         if importlib.util.find_spec(package) is not None:
+            if not (_INFINIBAND.is_dir() and any(_INFINIBAND.iterdir())):
+                # UCX's module for it loads the system's libnl next to the wheel's own, and the
+                # process crashes at its exit, when one's destructor runs in the other.
+                os.environ.setdefault("UCX_MODULES", "^ib")
             return importlib.import_module(f"{package}._api")
     raise ImportError(f"backend 'nixl' needs NIXL, which is not installed here: {INSTALL}")
 
