@@ -97,6 +97,7 @@ class Linker:
         self._descendant: dict[tuple[int, str], bool] = {}
         self._attached: dict[int, Values | None] = {}
         self._named: frozenset[int] | None = None
+        self._based: dict[tuple[Module, str], list[Chain]] = {}
 
     # Classes
 
@@ -429,10 +430,20 @@ class Linker:
         found = []
         for path in self.ev.project.mentions(info.name):
             module = self.ev.module(path)
-            for chain in module.carriers(info.name) if module is not None else ():
+            for chain in self._in_bases(module, info.name) if module is not None else ():
                 child = self._subclass(chain, info, module) if module is not None else None
                 if child is not None and child not in found:
                     found.append(child)
+        return found
+
+    def _in_bases(self, module: Module, name: str) -> list[Chain]:
+        """Where a name stands in the bases of a class; few of its carriers do, and this is asked often."""
+        found = self._based.get((module, name))
+        if found is None:
+            chains = module.carriers(name)
+            found = self._based[module, name] = [
+                c for c in chains if any(by == "bases" for _, by in c)
+            ]
         return found
 
     def descendants(self, info: ClassInfo) -> list[ClassInfo]:

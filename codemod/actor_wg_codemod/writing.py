@@ -12,10 +12,8 @@ MOST_WRITERS = 60
 """Files that write attributes of one name; where more do, what they write is not looked at."""
 SETTERS = (b"setattr", b"patch", b"delattr", b"__dict__", b"vars", b"type(", b"**")
 COPIERS = (b"replace", b"evolve")
-_TARGETS = (
-    rb"(?:[\w.,:()\[\]*|\"' \t\\]|(?<=[,(\[ \t\\])\n|#[^\n]*\n)*(?://|>>|<<|[-+/%@&^])?=(?!=)"
-)
-"""What may stand between one target and the equals sign, other targets among it."""
+_TARGETS = rb"(?:[\w.,:()\[\]*|\"' \t\\]|(?<=[,(\[ \t\\])\n|#[^\n]*\n){0,1000}(?://|>>|<<|[-+/%@&^])?=(?!=)"
+"""What may stand between one target and the equals sign, other targets among it; bounded for the sake of huge lines."""
 
 
 class Writing:
@@ -64,7 +62,7 @@ class Writing:
 @lru_cache(maxsize=64)
 def _storing(name: str) -> re.Pattern[bytes]:
     dotted = rb"\.[ \t\\\n]*" + name.encode() + rb"(?!\w)"
-    bound = rb"\b(?:as|del|for)\b(?:(?!\bin\b)[^\n])*?" + dotted
+    bound = rb"\b(?:as|del|for)\b(?:(?!\bin\b)[^\n]){0,1000}?" + dotted
     itself = rb"(?![ \t]*[(\[.])"  # not what it gives or holds
     return re.compile(dotted + itself + _TARGETS + rb"|" + bound + itself)
 
